@@ -1,0 +1,104 @@
+"""The one table of device attributes: validation, error messages and the documentation read it."""
+
+import difflib
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+PCI: Final = "pci"
+SYSFS: Final = "sysfs"
+FILES: Final = "files"
+SIMULATED: Final = "simulated"
+SOURCES: Final = (PCI, SYSFS, FILES, SIMULATED)
+
+_HARDWARE = (PCI, SYSFS, FILES)
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """A name that placeholders, `include`, `exclude` and `unit` may use.
+
+    `sources`: the sources whose devices can have it; an absent attribute never matches.
+    """
+
+    name: str
+    sources: tuple[str, ...]
+    description: str
+
+
+ATTRIBUTES: Final = (
+    Attribute("name", SOURCES, "kernel name, or the PCI address, or the file's name"),
+    Attribute("subsystem", _HARDWARE, "kernel subsystem of the device, such as pci, block, misc"),
+    Attribute("driver", _HARDWARE, "driver bound to the device or to its nearest ancestor that has one"),
+    Attribute("numaNode", SOURCES, "NUMA node, absent where the hardware does not say"),
+    Attribute("index", (SYSFS, FILES, SIMULATED), "number at the end of the kernel name"),
+    Attribute("path", _HARDWARE, "path of the device's first own node below /dev"),
+    Attribute("iommuGroup", _HARDWARE, "number of the IOMMU group of the device or its nearest PCI function"),
+    Attribute("vfIndex", _HARDWARE, "number of a virtual function within its physical function"),
+    *(
+        Attribute(f"{scope}.{name}", _HARDWARE, f"{text} of {whose}")
+        for scope, whose in (
+            ("pci", "the PCI function itself or the nearest one above the device"),
+            ("pf", "the physical function of a virtual function"),
+        )
+        for name, text in (
+            ("address", "address, as 0000:3b:00.0,"),
+            ("vendor", "vendor id, 4 hex digits,"),
+            ("device", "device id, 4 hex digits,"),
+            ("class", "class code, 6 hex digits,"),
+            ("driver", "driver"),
+        )
+    ),
+    Attribute("pf.netName", _HARDWARE, "network interface name of the physical function"),
+    Attribute("pf.numaNode", _HARDWARE, "NUMA node of the physical function"),
+    Attribute("usb.vendor", (SYSFS, FILES), "vendor id of the nearest USB device above, 4 hex digits"),
+    Attribute("usb.product", (SYSFS, FILES), "product id of the nearest USB device above, 4 hex digits"),
+    Attribute("usb.serial", (SYSFS, FILES), "serial number of the nearest USB device above"),
+    Attribute("usb.port", (SYSFS, FILES), "port path of the nearest USB device above, such as 1-2.3"),
+)
+_BY_NAME: Final = {attribute.name: attribute for attribute in ATTRIBUTES}
+
+FILE_PREFIXES: Final = {
+    "attr.": _HARDWARE,
+    "pci.attr.": _HARDWARE,
+    "pf.attr.": _HARDWARE,
+    "usb.attr.": (SYSFS, FILES),
+}
+"""`attr.<relative path>` is a sysfs file of the device, of its PCI function, its physical function, its USB device."""
+
+_RELATIVE = re.compile(r"[A-Za-z0-9_:@+-][A-Za-z0-9._:@+-]*(?:/[A-Za-z0-9_:@+-][A-Za-z0-9._:@+-]*){0,7}")
+
+
+def file_attribute(name: str) -> tuple[str, str] | None:
+    """(prefix, path relative to the sysfs object) of an attribute that is a sysfs file, else None."""
+    for prefix in FILE_PREFIXES:
+        if name.startswith(prefix):
+            return prefix, name.removeprefix(prefix)
+    return None
+
+
+def attribute_problem(name: str, *, sources: Collection[str], also: Iterable[str] = ()) -> str | None:
+    """Why no device of `sources` can have the attribute, with what could be meant; None when one can."""
+    extra = tuple(also)
+    if name in extra:
+        return None
+    if found := file_attribute(name):
+        prefix, path = found
+        if not _RELATIVE.fullmatch(path) or ".." in path:
+            return f"{name!r} must name a file below the device's sysfs directory, without '..'"
+        return _wrong_source(name, FILE_PREFIXES[prefix], sources)
+    if attribute := _BY_NAME.get(name):
+        return _wrong_source(name, attribute.sources, sources)
+    known = [a.name for a in ATTRIBUTES if set(a.sources) & set(sources)] + list(extra)
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    files = [p for p, s in FILE_PREFIXES.items() if set(s) & set(sources)]
+    tail = f", and sysfs files as {', '.join(p + '<file>' for p in files)}" if files else ""
+    return f"unknown attribute {name!r}: {hint}Known here: {', '.join(known)}{tail}"
+
+
+def _wrong_source(name: str, having: tuple[str, ...], sources: Collection[str]) -> str | None:
+    if set(having) & set(sources):
+        return None
+    return f"devices of {', '.join(sorted(sources))} have no attribute {name!r}; it belongs to {', '.join(having)}"

@@ -1,0 +1,269 @@
+"""What a well-formed document may still get wrong. The operator answers with these texts, the agent refuses by them.
+
+Every problem is one line: the field's path, what is wrong, how to mend it.
+"""
+
+import posixpath
+import re
+from collections.abc import Iterable, Iterator
+
+from device_agent.contract import attributes, names
+from device_agent.contract.document import DeviceNode, Document, Env, Mount, OwnNodes, Resource
+from device_agent.contract.template import POSITION, Template, TemplateError, parse_template
+
+MAX_REPLICAS = 10_000
+UNIT_NODE = "node"
+"""`unit: node`: all selected devices of the node are one."""
+
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_CDI_KIND = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
+_PERMISSIONS = re.compile(r"r?w?m?")
+
+
+def problems(document: Document, *, path: str = "spec.resources") -> tuple[str, ...]:
+    """Everything wrong in the document, in its order; empty when an agent can serve it."""
+    found: list[str] = []
+    first: dict[str, int] = {}
+    for index, resource in enumerate(document.resources):
+        where = f"{path}[{index}]"
+        if resource.name in first:
+            found.append(
+                f"{where}.name: {resource.name} is already the name of {path}[{first[resource.name]}]; "
+                "put its sources into that entry's devices, or choose another name"
+            )
+        first.setdefault(resource.name, index)
+        found += _resource(resource, where)
+    return tuple(found)
+
+
+def sources_of(resource: Resource) -> frozenset[str]:
+    """The kinds of source that the entry draws devices from."""
+    return frozenset(entry.kind for entry in resource.devices)
+
+
+def templates_of(resource: Resource) -> Iterator[tuple[str, str]]:
+    """(field path below the resource, text) of every value that may hold placeholders."""
+    yield "name", resource.name
+    for i, node in enumerate(resource.inject.device_nodes):
+        yield f"inject.deviceNodes[{i}].hostPath", node.host_path
+        yield f"inject.deviceNodes[{i}].containerPath", node.container_path
+        yield f"inject.deviceNodes[{i}].env", node.env
+    for i, mount in enumerate(resource.inject.mounts):
+        yield f"inject.mounts[{i}].hostPath", mount.host_path
+        yield f"inject.mounts[{i}].containerPath", mount.container_path
+    for i, env in enumerate(resource.inject.env):
+        yield f"inject.env[{i}].name", env.name
+        yield f"inject.env[{i}].value", env.value
+    for i, annotation in enumerate(resource.inject.annotations):
+        yield f"inject.annotations[{i}].name", annotation.name
+        yield f"inject.annotations[{i}].value", annotation.value
+    for i, device in enumerate(resource.inject.cdi_devices):
+        yield f"inject.cdiDevices[{i}]", device
+
+
+def attribute_names(resource: Resource) -> frozenset[str]:
+    """Every attribute that the entry mentions; what `attr.` files of a device are worth reading."""
+    used = {m.attribute for m in resource.exclude}
+    used |= {m.attribute for entry in resource.devices for m in entry.include}
+    used |= {p.match.attribute for p in resource.sharing.per_device}
+    if resource.unit not in ("", UNIT_NODE):
+        used.add(resource.unit)
+    for _, text in templates_of(resource):
+        used |= set(parse_template(text).names)
+    return frozenset(used - {POSITION})
+
+
+def _resource(resource: Resource, where: str) -> Iterator[str]:
+    sources = set()
+    for i, entry in enumerate(resource.devices):
+        given = [k for k in attributes.SOURCES if getattr(entry, k) is not None]
+        if len(given) != 1:
+            what = " and ".join(given) or "none"
+            yield (
+                f"{where}.devices[{i}]: exactly one source is needed, there is {what}; "
+                f"choose one of {', '.join(attributes.SOURCES)}, and add entries for more"
+            )
+        sources |= set(given)
+    if not resource.devices:
+        yield f"{where}.devices: is empty, so nothing can be served; name a source such as files: {{paths: [/dev/kvm]}}"
+    if len(resource.devices) != sum(
+        sum(getattr(e, k) is not None for k in attributes.SOURCES) == 1 for e in resource.devices
+    ):
+        return
+    yield from _sources(resource, where)
+    yield from _attributes(resource, where, sources)
+    yield from _name(resource.name, f"{where}.name")
+    yield from _sharing(resource, where)
+    yield from _inject(resource, where)
+
+
+def _sources(resource: Resource, where: str) -> Iterator[str]:
+    for i, entry in enumerate(resource.devices):
+        at = f"{where}.devices[{i}]"
+        if entry.files is not None:
+            if not entry.files.paths:
+                yield f"{at}.files.paths: is empty; name at least one path below /dev"
+            for path in entry.files.paths:
+                if not path.startswith("/dev/") or not _plain(path):
+                    yield f"{at}.files.paths: {path!r} must be an absolute path below /dev without '..'"
+        if entry.sysfs is not None and not re.fullmatch(r"[A-Za-z0-9_-]+", entry.sysfs.subsystem):
+            yield (
+                f"{at}.sysfs.subsystem: {entry.sysfs.subsystem!r} must be the name of one directory in "
+                "/sys/class or /sys/bus, such as block or fpga_region"
+            )
+        if entry.pci is not None:
+            for text in (*entry.pci.ids, *entry.pci.classes, *entry.pci.addresses):
+                if text != text.lower():
+                    yield f"{at}.pci: {text!r} must be in lower case: {text.lower()!r}"
+            for text in entry.pci.ids:
+                if ":" not in text and text != "*":
+                    yield f"{at}.pci.ids: {text!r} must be vendor:device as lspci -n prints them, such as 15b3:1017 or 15b3:*"
+        if entry.simulated is not None:
+            count, replicas = entry.simulated.count, resource.sharing.replicas
+            if count * replicas > names.MAX_IDS:
+                yield (
+                    f"{at}.simulated.count: {count:,} devices x {replicas:,} replicas = {count * replicas:,} ids, "
+                    f"a node can offer at most {names.MAX_IDS:,} of one resource; lower count or replicas"
+                )
+
+
+def _attributes(resource: Resource, where: str, sources: set[str]) -> Iterator[str]:
+    def check(name: str, at: str, also: Iterable[str] = ()) -> Iterator[str]:
+        problem = attributes.attribute_problem(name, sources=sources, also=also)
+        if problem:
+            yield f"{at}: {problem}"
+
+    for i, entry in enumerate(resource.devices):
+        for j, match in enumerate(entry.include):
+            at = f"{where}.devices[{i}].include[{j}].attribute"
+            if problem := attributes.attribute_problem(match.attribute, sources={entry.kind}):
+                yield f"{at}: {problem}"
+    for i, match in enumerate(resource.exclude):
+        yield from check(match.attribute, f"{where}.exclude[{i}].attribute")
+    for i, per in enumerate(resource.sharing.per_device):
+        yield from check(per.match.attribute, f"{where}.sharing.perDevice[{i}].match.attribute")
+    if resource.unit:
+        yield from check(resource.unit, f"{where}.unit", also=[UNIT_NODE])
+    for field, text in templates_of(resource):
+        try:
+            template = parse_template(text)
+        except TemplateError as error:
+            yield f"{where}.{field}: {error}"
+            continue
+        # {position} is of one container: it can name nothing that a whole node shares
+        also = [] if field == "name" else [POSITION]
+        for name in template.names:
+            yield from check(name, f"{where}.{field}", also)
+
+
+def _name(text: str, at: str) -> Iterator[str]:
+    template = _parsed(text)
+    if template is None:
+        return
+    domain = template.prefix.partition("/")
+    if template.names and not domain[1]:
+        yield f"{at}: placeholders may stand only after the slash, as in example.com/{{name}}"
+        return
+    sample = "x".join(template.parts[::2])
+    if problem := names.resource_name_problem(sample):
+        yield f"{at}: {text!r} is no resource name: {problem}"
+
+
+def _sharing(resource: Resource, where: str) -> Iterator[str]:
+    sharing, allocation = resource.sharing, resource.allocation
+    everything = [("sharing.replicas", sharing.replicas)]
+    everything += [(f"sharing.perDevice[{i}].replicas", p.replicas) for i, p in enumerate(sharing.per_device)]
+    for field, replicas in everything:
+        if not 1 <= replicas <= MAX_REPLICAS:
+            yield f"{where}.{field}: {replicas} must be from 1 to {MAX_REPLICAS}; 1 means not shared"
+    if sharing.max_per_container < 0 or resource.max_devices < 0:
+        yield f"{where}: maxPerContainer and maxDevices must be 1 or more; omit them for no limit"
+    for count in allocation.counts:
+        if count < 1:
+            yield f"{where}.allocation.counts: {count} must be 1 or more"
+        elif sharing.max_per_container and count > sharing.max_per_container:
+            yield (
+                f"{where}.allocation.counts: {count} is more than sharing.maxPerContainer "
+                f"{sharing.max_per_container}, so no container could ask for it; mend one of the two"
+            )
+
+
+def _inject(resource: Resource, where: str) -> Iterator[str]:
+    inject = resource.inject
+    for i, node in enumerate(inject.device_nodes):
+        yield from _device_node(node, resource, f"{where}.inject.deviceNodes[{i}]")
+    if inject.own_nodes is OwnNodes.LISTED and not any(n.own for n in inject.device_nodes):
+        yield (
+            f"{where}.inject.ownNodes: Listed gives only the own nodes that inject.deviceNodes lists, and it lists none; "
+            "add an entry with own, or use All"
+        )
+    for i, mount in enumerate(inject.mounts):
+        yield from _mount(mount, f"{where}.inject.mounts[{i}]")
+    yield from _env(inject.env, f"{where}.inject.env")
+    for i, name in enumerate(inject.cdi_devices):
+        kind, equals, device = name.partition("=")
+        if not equals or not device or not _CDI_KIND.fullmatch(kind):
+            yield f"{where}.inject.cdiDevices[{i}]: {name!r} must read vendor.com/class=name"
+
+
+def _device_node(node: DeviceNode, resource: Resource, at: str) -> Iterator[str]:
+    if bool(node.own) == bool(node.host_path):
+        yield f"{at}: give either own (the device's own nodes, a glob below /dev) or hostPath (a companion), not both"
+        return
+    if not node.permissions or not _PERMISSIONS.fullmatch(node.permissions):
+        yield f"{at}.permissions: {node.permissions!r} must be one or more of r, w, m in this order, such as rw"
+    if node.own and (node.own.startswith("/") or not _plain(node.own)):
+        yield f"{at}.own: {node.own!r} is a glob below /dev without '..': write dri/renderD*, not /dev/dri/renderD*"
+    host = _parsed(node.host_path)
+    if node.host_path and host and (not host.prefix.startswith("/dev/") or not _plain(node.host_path)):
+        yield f"{at}.hostPath: {node.host_path!r} must be an absolute path below /dev without '..'"
+    target = _parsed(node.container_path)
+    if node.container_path and target:
+        if not target.prefix.startswith("/") or not _plain(node.container_path):
+            yield f"{at}.containerPath: {node.container_path!r} must be an absolute path without '..'"
+        elif node.own and not target.names and resource.sharing.max_per_container != 1:
+            yield (
+                f"{at}.containerPath: several devices in a container would all be {node.container_path!r}; "
+                "set sharing.maxPerContainer: 1, or a placeholder such as {position} in the path"
+            )
+    env = _parsed(node.env)
+    if node.env and env and not _ENV_NAME.fullmatch("0".join(env.parts[::2])):
+        yield f"{at}.env: {node.env!r} is no name of an environment variable"
+
+
+def _mount(mount: Mount, at: str) -> Iterator[str]:
+    for field, text in (("hostPath", mount.host_path), ("containerPath", mount.container_path)):
+        template = _parsed(text)
+        if template and (not template.prefix.startswith("/") or not _plain(text)):
+            yield f"{at}.{field}: {text!r} must be an absolute path without '..'"
+        elif template and template.names and template.prefix == "/":
+            yield f"{at}.{field}: {text!r} needs a literal directory before its first placeholder"
+
+
+def _env(entries: tuple[Env, ...], at: str) -> Iterator[str]:
+    for i, env in enumerate(entries):
+        template = _parsed(env.name)
+        if template and not _ENV_NAME.fullmatch("0".join(template.parts[::2])):
+            yield f"{at}[{i}].name: {env.name!r} is no name of an environment variable"
+        if any(count < 1 for count in env.counts):
+            yield f"{at}[{i}].counts: must be 1 or more"
+        for j, earlier in enumerate(entries[:i]):
+            both = not env.counts or not earlier.counts or set(env.counts) & set(earlier.counts)
+            if env.name == earlier.name and both:
+                yield (
+                    f"{at}[{i}].name: {env.name} is already set by {at}[{j}]; "
+                    "join the values in one entry, or keep them apart by counts"
+                )
+                break
+
+
+def _plain(path: str) -> bool:
+    """No `..`, no empty and no `.` segments: what it says is where it leads."""
+    return ".." not in path.split("/") and posixpath.normpath(path) == path
+
+
+def _parsed(text: str) -> Template | None:
+    try:
+        return parse_template(text)
+    except TemplateError:
+        return None  # told by _attributes

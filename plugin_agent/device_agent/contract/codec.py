@@ -1,0 +1,107 @@
+"""JSON to frozen dataclasses and back, strictly, driven by the dataclasses' own types."""
+
+import dataclasses
+import difflib
+import types
+import typing
+from enum import StrEnum
+from functools import cache
+from typing import Any, TypeVar, cast
+
+T = TypeVar("T")
+
+
+class ShapeError(ValueError):
+    """A value of another shape than the dataclass; the message begins with the value's path."""
+
+
+def decode(cls: type[T], data: object, *, path: str) -> T:
+    """`data` (what json.loads gives) as `cls`; names in JSON are the fields' in camelCase.
+
+    Raises:
+        ShapeError: unknown field, missing field, wrong type, or a value that an enum does not have.
+    """
+    return cast("T", _value(cls, data, path))
+
+
+def encode(value: Any) -> Any:
+    """The JSON of a dataclass: None is left out, everything else is written, defaults too."""
+    if dataclasses.is_dataclass(value):
+        return {
+            camel(f.name): encode(v) for f in dataclasses.fields(value) if (v := getattr(value, f.name)) is not None
+        }
+    if isinstance(value, tuple):
+        return [encode(v) for v in value]
+    return value
+
+
+@cache
+def camel(name: str) -> str:
+    head, *tail = name.split("_")
+    return head + "".join(word.capitalize() for word in tail)
+
+
+@cache
+def _fields(cls: type) -> dict[str, tuple[str, Any, bool]]:
+    hints = typing.get_type_hints(cls)
+    return {
+        camel(f.name): (
+            f.name,
+            hints[f.name],
+            f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING,
+        )
+        for f in dataclasses.fields(cls)
+    }
+
+
+def _value(kind: Any, data: object, path: str) -> object:
+    if dataclasses.is_dataclass(kind):
+        return _object(cast("type", kind), data, path)
+    origin = typing.get_origin(kind)
+    if origin is tuple:
+        if not isinstance(data, list):
+            raise ShapeError(f"{path}: must be a list, not {_name(data)}")
+        element = typing.get_args(kind)[0]
+        return tuple(_value(element, item, f"{path}[{i}]") for i, item in enumerate(data))
+    if origin in (typing.Union, types.UnionType):  # X | None
+        (inner,) = (a for a in typing.get_args(kind) if a is not type(None))
+        return None if data is None else _value(inner, data, path)
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        if data not in list(kind):
+            raise ShapeError(f"{path}: must be one of {', '.join(kind)}, not {data!r}")
+        return kind(cast("str", data))
+    if type(data) is not kind:  # a bool is no int here
+        raise ShapeError(f"{path}: must be {_NAMES[kind]}, not {_name(data)}")
+    return data
+
+
+def _object(cls: type, data: object, path: str) -> object:
+    if not isinstance(data, dict):
+        raise ShapeError(f"{path or 'the document'}: must be an object, not {_name(data)}")
+    fields = _fields(cls)
+    dot = f"{path}." if path else ""
+    for key in data:
+        if key not in fields:
+            near = difflib.get_close_matches(str(key), fields, n=1)
+            hint = f": did you mean {near[0]}?" if near else f"; it may have: {', '.join(fields)}"
+            raise ShapeError(f"{dot}{key}: unknown field{hint}")
+    values = {}
+    for key, (name, kind, required) in fields.items():
+        if key in data:
+            values[name] = _value(kind, data[key], f"{dot}{key}")
+        elif required:
+            raise ShapeError(f"{dot}{key}: is missing")
+    return cls(**values)
+
+
+_NAMES = {str: "a string", int: "a whole number", bool: "true or false"}
+
+
+def _name(data: object) -> str:
+    return (
+        "null"
+        if data is None
+        else {dict: "an object", list: "a list", float: "a number"}.get(
+            type(data), _NAMES.get(type(data), type(data).__name__)
+        )
+    )

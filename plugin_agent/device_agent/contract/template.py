@@ -1,0 +1,79 @@
+"""Values with `{attribute}` placeholders: parsed once, rendered per device."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+POSITION: Final = "position"
+"""`{position}`: the device's number within the container, from 0."""
+
+_TOKEN = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:\.[A-Za-z0-9._:@+/-]+)*")
+
+
+class TemplateError(ValueError):
+    """The text is no template; the message says where and how to mend it."""
+
+
+class MissingAttributeError(LookupError):
+    """The device has no value for the attribute named in `args[0]`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A parsed value. `parts` alternates literals and attribute names: literal, name, literal, …"""
+
+    text: str
+    parts: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Attribute names in order of appearance, `position` included."""
+        return self.parts[1::2]
+
+    @property
+    def prefix(self) -> str:
+        """The literal before the first placeholder."""
+        return self.parts[0]
+
+    def render(self, attributes: Mapping[str, str], *, position: int = 0) -> str:
+        """The text for one device.
+
+        Raises:
+            MissingAttributeError: an attribute is absent.
+        """
+        out = [self.parts[0]]
+        for name, literal in zip(self.parts[1::2], self.parts[2::2], strict=True):
+            if name == POSITION:
+                out.append(str(position))
+            else:
+                value = attributes.get(name)
+                if value is None:
+                    raise MissingAttributeError(name)
+                out.append(value)
+            out.append(literal)
+        return "".join(out)
+
+
+def parse_template(text: str) -> Template:
+    """`text` as a template: `{name}` is a placeholder, `{{` and `}}` are literal braces.
+
+    Raises:
+        TemplateError: a brace without its partner, or an empty or ill-formed name.
+    """
+    parts: list[str] = [""]
+    at = 0
+    for token in _TOKEN.finditer(text):
+        parts[-1] += text[at : token.start()]
+        at = token.end()
+        if token[0] in ("{{", "}}"):
+            parts[-1] += token[0][0]
+        elif token[1] is None:
+            raise TemplateError(f"{text!r} has a single {token[0]!r}: write {token[0] * 2!r} for a literal brace")
+        elif not _NAME.fullmatch(token[1]):
+            raise TemplateError(f"{text!r}: {{{token[1]}}} is no attribute name; write {{{{ for a literal brace")
+        else:
+            parts += [token[1], ""]
+    parts[-1] += text[at:]
+    return Template(text=text, parts=tuple(parts))

@@ -1,0 +1,66 @@
+"""What a scan finds, before anybody decides who owns it. Pure values: no gRPC, no policy."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from device_agent.contract.document import DeviceEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Roots:
+    """Where the node's file systems are: /host/sys in a pod, /sys on the node, a captured tree in a test."""
+
+    sys: Path
+    dev: Path
+    proc: Path
+
+    @classmethod
+    def below(cls, root: Path) -> "Roots":
+        return cls(sys=root / "sys", dev=root / "dev", proc=root / "proc")
+
+
+@dataclass(frozen=True, slots=True)
+class FoundDevice:
+    """One device as its source sees it.
+
+    `sysfs_path`: its real directory relative to the sysfs root (`devices/pci0000:00/0000:00:03.0`), None
+    where it has none; two finds are the same hardware when one's path is, or lies below, the other's.
+    `attributes`: names of `contract.attributes`, absent ones left out, sysfs files at most 128 bytes.
+    `nodes`: its own nodes as paths on the host (`/dev/kvm`), sorted, each present when scanned.
+    `problem`: (CamelCase reason, message) when it was found but cannot work, such as a node that is gone.
+    """
+
+    source: str
+    name: str
+    sysfs_path: str | None
+    attributes: Mapping[str, str]
+    nodes: tuple[str, ...] = ()
+    numa_node: int | None = None
+    problem: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """One scan of a whole document: `by_entry[resource index][entry index]` are the finds of that entry's source.
+
+    `iommu_groups`: group number -> every PCI function in it, whatever the document asks for, so that a
+    group's viability can be judged; empty when no PCI function was asked for.
+    `errors`: what could not be read, one line each; the scan goes on without it.
+    """
+
+    by_entry: tuple[tuple[tuple[FoundDevice, ...], ...], ...]
+    iommu_groups: Mapping[str, tuple[FoundDevice, ...]] = field(default_factory=dict)
+    errors: tuple[str, ...] = ()
+
+
+class Source(Protocol):
+    """One way to find devices. It reads and never changes the hardware's state."""
+
+    def scan(self, entry: DeviceEntry, *, wanted: frozenset[str]) -> tuple[FoundDevice, ...]:
+        """The devices of the entry's source specification (not its include), in kernel-name order.
+
+        `wanted`: names of the sysfs file attributes to read (`attr.…`, `pci.attr.…`).
+        """
+        ...

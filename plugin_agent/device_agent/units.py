@@ -1,0 +1,91 @@
+"""What selection hands to the device table: allocatable units with everything an Allocate needs, ready made.
+
+All files are looked at and all placeholders rendered at scan time, so that Allocate is arithmetic on values.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Identity(StrEnum):
+    """Volatile: the id is an enumeration number or a path, another boot may give it to another device."""
+
+    STABLE = "Stable"
+    VOLATILE = "Volatile"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGrant:
+    """A device node for the container. `env`: template of the variable that gets the container path, or ''."""
+
+    host_path: str
+    container_path: str
+    permissions: str
+    env: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MountGrant:
+    host_path: str
+    container_path: str
+    read_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Grants:
+    """What one unit adds to a container. Texts keep only the `{position}` placeholder, all else is rendered.
+
+    `env`: (index into the resource's inject.env, name, value); `annotations`: (name, value).
+    """
+
+    nodes: tuple[NodeGrant, ...] = ()
+    mounts: tuple[MountGrant, ...] = ()
+    env: tuple[tuple[int, str, str], ...] = ()
+    annotations: tuple[tuple[str, str], ...] = ()
+    cdi_devices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One allocatable device.
+
+    `entry`: the resource entry's name as written, its key; `resource`: the rendered name the kubelet sees.
+    `id`: at most 63 characters; replicas are `names.replica_id(id, n)`. `value`: the unit attribute in full.
+    `hardware`: the members' sysfs paths (or their source and name where they have none), sorted.
+    `problem`: (reason, message) that makes it Unhealthy, such as CompanionMissing.
+    """
+
+    entry: str
+    resource: str
+    id: str
+    value: str
+    identity: Identity
+    source: str
+    attributes: Mapping[str, str]
+    nodes: tuple[str, ...]
+    grants: Grants
+    hardware: tuple[str, ...]
+    numa_node: int | None = None
+    replicas: int = 1
+    problem: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Excluded:
+    """A device that an entry's source found and that is not offered. `reason` is CamelCase."""
+
+    id: str
+    source: str
+    entry: str
+    reason: str
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Units in the order of entries and ids. `refused`: rendered resource or entry name -> why it is not served."""
+
+    units: tuple[Unit, ...]
+    excluded: tuple[Excluded, ...]
+    refused: Mapping[str, str]
