@@ -1,0 +1,164 @@
+"""etcd, kube-apiserver, kube-controller-manager and kube-scheduler, as processes of the machine's own namespaces.
+
+etcd listens on loopback only. The API server has to be reached both from this machine (127.0.0.1) and from the nodes
+(the bridge's address), so with nodes it listens everywhere, behind TLS and RBAC.
+"""
+
+import signal
+import socket
+from pathlib import Path
+
+from localcluster import binaries
+from localcluster.console import LocalClusterError
+from localcluster.pki import Pki
+from localcluster.processes import PidFiles, daemon_environment, spawn, succeeds, tail, wait_until
+from localcluster.profile import Profile
+
+
+class ControlPlane:
+    def __init__(self, profile: Profile, *, state: Path, pids: PidFiles, pki: Pki) -> None:
+        self.profile = profile
+        self.state = state
+        self.pids = pids
+        self.pki = pki
+        self.kubeconfig = state / "admin.kubeconfig"
+
+    def write_kubeconfigs(self) -> None:
+        for user in ("admin", "controller-manager", "scheduler"):
+            target = self.state / f"{user}.kubeconfig"
+            self.pki.write_kubeconfig(user, server=self.profile.server, target=target)
+
+    def start_storage_and_api(self) -> None:
+        if self.pids.alive("apiserver") is None:
+            self._check_port(self.profile.api_port)
+        if self.pids.alive("etcd") is None:
+            self._check_port(self.profile.etcd_port)
+            self._check_port(self.profile.etcd_peer_port)
+        self._start("etcd", self._etcd())
+        self._start("apiserver", self._apiserver())
+
+    def wait_for_api(self) -> None:
+        kubectl = binaries.path("kubectl")
+        ready = [kubectl, "--kubeconfig", self.kubeconfig, "get", "--raw", "/readyz"]
+
+        def answers() -> bool:
+            for name in ("etcd", "apiserver"):
+                if self.pids.alive(name) is None:
+                    raise LocalClusterError(f"{name} has ended\n{tail(self._log(name))}")
+            return succeeds(ready)
+
+        wait_until(answers, seconds=60, what="the API server", explain=lambda: tail(self._log("apiserver")))
+
+    def start_controllers(self) -> None:
+        """The controller manager stops by itself when the API server does not answer, so it comes after it."""
+        if self.profile.controller_manager:
+            self._start("controller-manager", self._controller_manager())
+        if not self.profile.control_plane_only:
+            self._start("scheduler", self._scheduler())
+
+    def end_all_but_storage(self) -> None:
+        """Killed at once: what they know is in etcd, and a polite end waits for watches of nodes that are going."""
+        for name in ("scheduler", "controller-manager", "apiserver"):
+            self.pids.end(name, signal.SIGKILL)
+
+    def end_storage(self) -> None:
+        self.pids.end("etcd", signal.SIGTERM)
+
+    def _log(self, name: str) -> Path:
+        return self.state / "logs" / f"{name}.log"
+
+    def _start(self, name: str, command: list[str | Path]) -> None:
+        if self.pids.alive(name) is None:
+            pid = spawn(command, env=daemon_environment(self.state), log=self._log(name), cwd=self.state)
+            self.pids.record(name, pid)
+
+    def _check_port(self, port: int) -> None:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError as taken:
+                raise LocalClusterError(
+                    f"port {port}, which the cluster {self.profile.name!r} needs, is taken: {taken}. Another cluster "
+                    "may share its slot: stop that one, or choose another name"
+                ) from taken
+
+    def _etcd(self) -> list[str | Path]:
+        client = f"http://127.0.0.1:{self.profile.etcd_port}"
+        peer = f"http://127.0.0.1:{self.profile.etcd_peer_port}"
+        return [
+            binaries.path("etcd"),
+            f"--data-dir={self.state / 'etcd'}",
+            "--unsafe-no-fsync",  # a test's cluster may lose its last writes when the machine dies
+            "--log-level=warn",
+            f"--listen-client-urls={client}",
+            f"--advertise-client-urls={client}",
+            f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=default={peer}",
+        ]
+
+    def _apiserver(self) -> list[str | Path]:
+        profile, file = self.profile, self.pki.file
+        if profile.control_plane_only:
+            # Endpoints of the Service `kubernetes` may not be loopback addresses, and nobody needs them here.
+            address = ["--bind-address=127.0.0.1", "--endpoint-reconciler-type=none"]
+        else:
+            address = ["--bind-address=0.0.0.0", f"--advertise-address={profile.gateway}"]
+        return [
+            binaries.path("kube-apiserver"),
+            *address,
+            f"--secure-port={profile.api_port}",
+            f"--etcd-servers=http://127.0.0.1:{profile.etcd_port}",
+            f"--service-cluster-ip-range={profile.service_net}",
+            "--allow-privileged",
+            "--authorization-mode=Node,RBAC",
+            "--enable-admission-plugins=NodeRestriction",
+            f"--client-ca-file={file('ca.crt')}",
+            f"--tls-cert-file={file('apiserver.crt')}",
+            f"--tls-private-key-file={file('apiserver.key')}",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={file('service-accounts.pub')}",
+            f"--service-account-signing-key-file={file('service-accounts.key')}",
+            f"--kubelet-certificate-authority={file('ca.crt')}",
+            f"--kubelet-client-certificate={file('kubelet-client.crt')}",
+            f"--kubelet-client-key={file('kubelet-client.key')}",
+            "--kubelet-preferred-address-types=InternalIP",
+            f"--requestheader-client-ca-file={file('ca.crt')}",
+            "--requestheader-allowed-names=front-proxy-client",
+            "--requestheader-username-headers=X-Remote-User",
+            "--requestheader-group-headers=X-Remote-Group",
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+            f"--proxy-client-cert-file={file('front-proxy.crt')}",
+            f"--proxy-client-key-file={file('front-proxy.key')}",
+            *profile.apiserver_args,
+        ]
+
+    def _as_user(self, user: str) -> list[str]:
+        kubeconfig = self.state / f"{user}.kubeconfig"
+        roles = ("kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig")
+        return [*(f"--{role}={kubeconfig}" for role in roles), "--bind-address=127.0.0.1", "--leader-elect=false"]
+
+    def _controller_manager(self) -> list[str | Path]:
+        file = self.pki.file
+        return [
+            binaries.path("kube-controller-manager"),
+            *self._as_user("controller-manager"),
+            f"--secure-port={self.profile.controller_manager_port}",
+            f"--service-account-private-key-file={file('service-accounts.key')}",
+            f"--root-ca-file={file('ca.crt')}",
+            f"--cluster-signing-cert-file={file('ca.crt')}",
+            f"--cluster-signing-key-file={file('ca.key')}",
+            "--use-service-account-credentials",
+            "--node-monitor-grace-period=20s",
+            "--node-monitor-period=2s",
+            *self.profile.controller_manager_args,
+        ]
+
+    def _scheduler(self) -> list[str | Path]:
+        return [
+            binaries.path("kube-scheduler"),
+            *self._as_user("scheduler"),
+            f"--secure-port={self.profile.scheduler_port}",
+            *self.profile.scheduler_args,
+        ]

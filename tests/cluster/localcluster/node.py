@@ -1,0 +1,205 @@
+"""One node: a process tree in namespaces of its own, with containerd, the kubelet and kube-proxy inside.
+
+A node's folder in the cluster's state holds what its standard paths show inside: `kubelet` is its /var/lib/kubelet,
+and so on. The pid files hold pids as this machine sees them, so a service is signalled from out here.
+"""
+
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from localcluster import archive, binaries, cgroups, node_config
+from localcluster.console import LocalClusterError
+from localcluster.pki import Pki
+from localcluster.processes import (
+    SYSTEM_PATH,
+    PidFiles,
+    children,
+    daemon_environment,
+    enter_command,
+    run,
+    spawn,
+    succeeds,
+    tail,
+    wait_until,
+)
+from localcluster.profile import Profile, node_name
+
+SERVICES = ("containerd", "kube-proxy", "kubelet")
+_INIT = Path(__file__).with_name("node-init.sh")
+_SHOWN = ("kubelet", "cni-state", "cdi", "pod-logs", "container-logs")  # what node-init.sh binds
+_NAMESPACES = ("--mount", "--net", "--pid", "--uts", "--ipc", "--fork", "--kill-child")
+
+
+class Node:
+    def __init__(self, profile: Profile, index: int, *, state: Path, pids: PidFiles, pki: Pki) -> None:
+        self.profile = profile
+        self.index = index
+        self.name = node_name(index)
+        self.state = state
+        self.folder = state / "nodes" / self.name
+        self.pids = pids
+        self.pki = pki
+        self.address = profile.node_address(index)
+
+    @property
+    def first_process(self) -> int | None:
+        """The pid of the node's first process, None when the node is down."""
+        return self.pids.alive(self.name)
+
+    def start_namespaces(self) -> None:
+        """Makes the empty node: namespaces, mounts, cgroups, its link to the bridge."""
+        self._write_files()
+        cgroups.make(self.profile.node_cgroup(self.index))
+        ready = self.folder / "namespaces-ready"
+        ready.unlink(missing_ok=True)
+        log = self.folder / "logs" / "init.log"
+        command: list[str | Path] = ["unshare", *_NAMESPACES, "bash", _INIT, self.folder, str(self.index)]
+        if self.profile.node_hook is not None:
+            command.append(self.profile.node_hook.resolve())
+        outer = spawn(command, env=daemon_environment(self.state), log=log, cwd=self.state)
+        self.pids.record(f"{self.name}.unshare", outer)
+        wait_until(ready.exists, seconds=20, what=f"{self.name}'s namespaces", explain=lambda: tail(log))
+        inner = children(outer)
+        if not inner:
+            raise LocalClusterError(f"{self.name}'s first process has ended\n{tail(log)}")
+        self.pids.record(self.name, inner[0])
+        self._connect(inner[0])
+
+    def start_services(self, names: Sequence[str] = SERVICES) -> None:
+        """Starts those that do not run."""
+        for name in names:
+            if self.pids.alive(f"{self.name}.{name}") is None:
+                self._start(name)
+
+    def wait_for_containerd(self) -> None:
+        log = self._log("containerd")
+        answers = [*self._enter(), binaries.path("ctr"), "version"]
+        wait_until(lambda: succeeds(answers), seconds=60, what=f"{self.name}'s containerd", explain=lambda: tail(log))
+
+    def signal_service(self, name: str, signal_number: int) -> None:
+        if not self.pids.send(self._service(name), signal_number):
+            raise LocalClusterError(f"{name} does not run on {self.name}")
+
+    def stop_service(self, name: str, signal_number: int = signal.SIGTERM) -> None:
+        self.pids.end(self._service(name), signal_number)
+
+    def end(self) -> None:
+        """Ends the node and all that runs in it, in one step: the kernel ends a namespace with its first process."""
+        self.pids.end(self.name, signal.SIGKILL)
+        self.pids.end(f"{self.name}.unshare", signal.SIGKILL)
+        for name in SERVICES:
+            self.pids.forget(f"{self.name}.{name}")
+        if Path(f"/sys/class/net/{self.profile.veth(self.index)}").exists():
+            # the kernel removes it with the namespace, but in its own time
+            succeeds(["ip", "link", "del", self.profile.veth(self.index)])
+        cgroups.remove(self.profile.node_cgroup(self.index))
+
+    def run(self, command: Sequence[str | Path], *, input: str | None = None) -> str:
+        return run([*self._enter(), *command], input=input)
+
+    def attach(self, command: Sequence[str]) -> int:
+        """Runs a command in the node on the caller's own terminal."""
+        return subprocess.call([*self._enter(), *command])
+
+    def load(self, image: Path) -> bool:
+        """Imports an image archive; False when the node has just this one already."""
+        references, digest = archive.identify(image)
+        mark = self.folder / "images" / digest
+        present = self.ctr("images", "ls", "-q").split()
+        if mark.exists() and all(reference in present for reference in references):
+            return False
+        self.ctr("images", "import", str(image.resolve()))
+        mark.touch()
+        return True
+
+    def ctr(self, *arguments: str) -> str:
+        return self.run([binaries.path("ctr"), "-n", "k8s.io", *arguments])
+
+    def route_to(self, other: "Node") -> None:
+        """Leads this node's packets for the other one's pods to it."""
+        net = self.profile.node_pod_net(other.index)
+        self.run(["ip", "route", "replace", net, "via", other.address])
+
+    def _first(self) -> int:
+        first = self.first_process
+        if first is None:
+            raise LocalClusterError(f"{self.name} of the cluster {self.profile.name!r} does not run")
+        return first
+
+    def _enter(self) -> list[str]:
+        return enter_command(self._first())
+
+    def _service(self, name: str) -> str:
+        if name not in SERVICES:
+            raise LocalClusterError(f"a node has no service {name!r}, but {', '.join(SERVICES)}")
+        return f"{self.name}.{name}"
+
+    def _log(self, service: str) -> Path:
+        return self.folder / "logs" / f"{service}.log"
+
+    def _start(self, name: str) -> None:
+        commands: dict[str, list[str | Path]] = {
+            "containerd": [binaries.path("containerd"), "--config", self.folder / "containerd.toml"],
+            "kube-proxy": [binaries.path("kube-proxy"), f"--config={self.folder}/kube-proxy.json"],
+            "kubelet": [
+                binaries.path("kubelet"),
+                f"--config={self.folder}/kubelet.json",
+                f"--kubeconfig={self.folder}/kubelet.kubeconfig",
+                f"--hostname-override={self.name}",
+                f"--node-ip={self.address}",
+                *self.profile.kubelet_args,
+            ],
+        }
+        service = self._service(name)
+        shims = binaries.folder("containerd")  # containerd finds its shim by PATH
+        pid = spawn(
+            commands[name],
+            env=daemon_environment(self.state, path=f"{shims}:{SYSTEM_PATH}"),
+            log=self._log(name),
+            cwd=Path("/"),
+            inside=self._first(),
+        )
+        self.pids.record(service, pid)
+
+    def _write_files(self) -> None:
+        for below in (*_SHOWN, "cni", "containerd", "images", "logs", "manifests"):
+            (self.folder / below).mkdir(parents=True, exist_ok=True)
+        self.pki.make_node(self.index)
+        server = self.profile.node_server
+        proxy_kubeconfig = self.state / "kube-proxy.kubeconfig"
+        self.pki.write_kubeconfig(self.name, server=server, target=self.folder / "kubelet.kubeconfig")
+        self.pki.write_kubeconfig("kube-proxy", server=server, target=proxy_kubeconfig)
+        files = {
+            "containerd.toml": node_config.containerd(
+                folder=self.folder, plugins=binaries.folder("cni"), runc=binaries.path("runc")
+            ),
+            "cni/10-pods.conflist": node_config.pod_network(self.profile, self.index),
+            "kubelet.json": node_config.kubelet(
+                self.profile, self.index, folder=self.folder, pki=self.pki.folder
+            ),
+            "kube-proxy.json": node_config.kube_proxy(self.profile, self.index, kubeconfig=proxy_kubeconfig),
+            "resolv.conf": "",
+        }
+        for name, text in files.items():
+            (self.folder / name).write_text(text)
+
+    def _connect(self, first_process: int) -> None:
+        """A pair of interfaces, eth0 in the node and its end on the bridge. No default route: nothing leaves."""
+        profile, end = self.profile, self.profile.veth(self.index)
+        pair = ["ip", "link", "add", end, "type", "veth", "peer", "name", "eth0", "netns", str(first_process)]
+        run(pair)
+        run(["ip", "link", "set", end, "master", profile.bridge, "up"])
+        # The route to the services lets programs of the node's own network reach ClusterIPs.
+        script = f"""
+            ip addr add {self.address}/24 dev eth0
+            ip link set eth0 up
+            sysctl -qw net.ipv4.ip_forward=1
+            if [ -e /proc/sys/net/bridge ]; then sysctl -qw net.bridge.bridge-nf-call-iptables=1; fi
+            ip route add {profile.service_net} dev eth0 src {self.address}
+        """
+        self.run(["bash", "-euc", script])
+        net = profile.node_pod_net(self.index)
+        run(["ip", "route", "replace", net, "via", self.address, "dev", profile.bridge])
+
