@@ -74,24 +74,21 @@ def attribute_names(resource: Resource) -> frozenset[str]:
 
 
 def _resource(resource: Resource, where: str) -> Iterator[str]:
-    sources = set()
+    if not resource.devices:
+        yield f"{where}.devices: is empty, so nothing can be served; name a source such as files: {{paths: [/dev/kvm]}}"
+    unclear = False
     for i, entry in enumerate(resource.devices):
         given = [k for k in attributes.SOURCES if getattr(entry, k) is not None]
         if len(given) != 1:
-            what = " and ".join(given) or "none"
+            unclear = True
             yield (
-                f"{where}.devices[{i}]: exactly one source is needed, there is {what}; "
+                f"{where}.devices[{i}]: exactly one source is needed, there is {' and '.join(given) or 'none'}; "
                 f"choose one of {', '.join(attributes.SOURCES)}, and add entries for more"
             )
-        sources |= set(given)
-    if not resource.devices:
-        yield f"{where}.devices: is empty, so nothing can be served; name a source such as files: {{paths: [/dev/kvm]}}"
-    if len(resource.devices) != sum(
-        sum(getattr(e, k) is not None for k in attributes.SOURCES) == 1 for e in resource.devices
-    ):
-        return
+    if unclear:
+        return  # what attributes there are depends on the sources
     yield from _sources(resource, where)
-    yield from _attributes(resource, where, sources)
+    yield from _attributes(resource, where, sources_of(resource))
     yield from _name(resource.name, f"{where}.name")
     yield from _sharing(resource, where)
     yield from _inject(resource, where)
@@ -117,7 +114,7 @@ def _sources(resource: Resource, where: str) -> Iterator[str]:
                     yield f"{at}.pci: {text!r} must be in lower case: {text.lower()!r}"
             for text in entry.pci.ids:
                 if ":" not in text and text != "*":
-                    yield f"{at}.pci.ids: {text!r} must be vendor:device as lspci -n prints them, such as 15b3:1017 or 15b3:*"
+                    yield f"{at}.pci.ids: {text!r} must be vendor:device as lspci -n prints it: 15b3:1017, 15b3:*"
         if entry.simulated is not None:
             count, replicas = entry.simulated.count, resource.sharing.replicas
             if count * replicas > names.MAX_IDS:
@@ -127,7 +124,7 @@ def _sources(resource: Resource, where: str) -> Iterator[str]:
                 )
 
 
-def _attributes(resource: Resource, where: str, sources: set[str]) -> Iterator[str]:
+def _attributes(resource: Resource, where: str, sources: frozenset[str]) -> Iterator[str]:
     def check(name: str, at: str, also: Iterable[str] = ()) -> Iterator[str]:
         problem = attributes.attribute_problem(name, sources=sources, also=also)
         if problem:
@@ -194,7 +191,7 @@ def _inject(resource: Resource, where: str) -> Iterator[str]:
         yield from _device_node(node, resource, f"{where}.inject.deviceNodes[{i}]")
     if inject.own_nodes is OwnNodes.LISTED and not any(n.own for n in inject.device_nodes):
         yield (
-            f"{where}.inject.ownNodes: Listed gives only the own nodes that inject.deviceNodes lists, and it lists none; "
+            f"{where}.inject.ownNodes: Listed gives only the own nodes that deviceNodes lists, and it lists none; "
             "add an entry with own, or use All"
         )
     for i, mount in enumerate(inject.mounts):

@@ -1,0 +1,238 @@
+"""The contract: what the operator writes the agent reads, and what is wrong is said with the way to mend it."""
+
+import json
+from typing import Any
+
+import pytest
+from device_agent.contract import attributes, check, names
+from device_agent.contract.document import (
+    ContractError,
+    Document,
+    Policy,
+    dump,
+    parse,
+    parse_resource,
+)
+from device_agent.contract.template import MissingAttributeError, TemplateError, parse_template
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def entry(**fields: Any) -> dict[str, Any]:
+    return {"name": "example.com/dev", "devices": [{"files": {"paths": ["/dev/kvm"]}}], **fields}
+
+
+def problems(*entries: dict[str, Any]) -> tuple[str, ...]:
+    return check.problems(Document(tuple(parse_resource(e, path=f"spec.resources[{i}]") for i, e in enumerate(entries))))
+
+
+def test_what_is_dumped_is_parsed_back_and_equal_documents_give_equal_bytes():
+    document = Document(
+        (
+            parse_resource(
+                entry(
+                    unit="pci.address",
+                    exclude=[{"attribute": "driver", "values": ["vfio*"]}],
+                    sharing={"replicas": 4, "perDevice": [{"match": {"attribute": "name", "values": ["a"]}, "replicas": 2}]},
+                    inject={"env": [{"name": "A", "value": "{name}", "counts": [1]}], "cdiDevices": ["v.com/c={name}"]},
+                ),
+                path="r",
+            ),
+        )
+    )
+    assert parse(dump(document)) == document
+    assert dump(parse(dump(document))) == dump(document)
+
+
+def test_shared_resources_spread_by_default_and_exclusive_ones_follow_the_topology():
+    assert parse_resource(entry(), path="r").allocation.policy is Policy.TOPOLOGY
+    assert parse_resource(entry(sharing={"replicas": 2}), path="r").allocation.policy is Policy.SPREAD
+    chosen = entry(sharing={"replicas": 2}, allocation={"policy": "Packed"})
+    assert parse_resource(chosen, path="r").allocation.policy is Policy.PACKED
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        (b"{", "not valid JSON"),
+        (b"[]", "contract version None"),
+        (b'{"contractVersion": 2, "resources": []}', "contract version 2, this agent reads 1"),
+        (b'{"contractVersion": 1}', "resources: is missing"),
+        (b'{"contractVersion": 1, "resources": {}}', "resources: must be a list, not an object"),
+        (b'{"contractVersion": 1, "resources": [{"name": "a/b"}]}', "resources[0].devices: is missing"),
+        (b'{"contractVersion": 1, "resources": [], "resource": []}', "resource: unknown field: did you mean resources?"),
+    ],
+)
+def test_another_shape_is_refused_with_its_path(raw: bytes, message: str):
+    with pytest.raises(ContractError) as error:
+        parse(raw)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"sharing": {"replicas": True}}, "r.sharing.replicas: must be a whole number, not true or false"),
+        ({"sharing": {"replicas": "2"}}, "r.sharing.replicas: must be a whole number, not a string"),
+        ({"allocation": {"policy": "packed"}}, "r.allocation.policy: must be one of Packed, Spread, Topology"),
+        ({"devices": [{"file": {}}]}, "r.devices[0].file: unknown field: did you mean files?"),
+        ({"inject": {"mounts": [{"hostPath": "/a"}]}}, "r.inject.mounts[0].containerPath: is missing"),
+    ],
+)
+def test_an_ill_typed_field_is_refused_with_its_path(fields: dict[str, Any], message: str):
+    with pytest.raises(ContractError) as error:
+        parse_resource(entry(**fields), path="r")
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"devices": []}, "devices: is empty"),
+        ({"devices": [{}]}, "exactly one source is needed, there is none"),
+        ({"devices": [{"files": {"paths": ["/dev/a"]}, "sysfs": {"subsystem": "tty"}}]}, "there is sysfs and files"),
+        ({"devices": [{"files": {"paths": []}}]}, "files.paths: is empty"),
+        ({"devices": [{"files": {"paths": ["/etc/passwd"]}}]}, "must be an absolute path below /dev"),
+        ({"devices": [{"files": {"paths": ["/dev/../etc/x"]}}]}, "without '..'"),
+        ({"devices": [{"sysfs": {"subsystem": "a/b"}}]}, "must be the name of one directory"),
+        ({"devices": [{"pci": {"ids": ["8086:09C4"]}}]}, "must be in lower case: '8086:09c4'"),
+        ({"devices": [{"pci": {"ids": ["8086"]}}]}, "must be vendor:device"),
+        ({"devices": [{"simulated": {"count": 20001}}]}, "20,001 devices x 1 replicas = 20,001 ids"),
+        ({"name": "gpu"}, "it needs a domain and a name"),
+        ({"name": "kubernetes.io/gpu"}, "kubernetes.io is reserved"),
+        ({"name": "requests.x.com/gpu"}, "must not begin with 'requests.'"),
+        ({"name": "Example.com/gpu"}, "DNS name in lower case"),
+        ({"name": "example.com/-gpu"}, "beginning and ending with a letter or digit"),
+        ({"name": "example.com/" + "g" * 64}, "1 to 63"),
+        ({"name": "{name}/gpu"}, "only after the slash"),
+        ({"name": "example.com/{position}"}, "unknown attribute 'position'"),
+        ({"unit": "pci.adress"}, "did you mean 'pci.address'?"),
+        ({"unit": "usb.serail"}, "did you mean 'usb.serial'?"),
+        ({"exclude": [{"attribute": "colour", "values": ["*"]}]}, "exclude[0].attribute: unknown attribute 'colour'"),
+        ({"exclude": [{"attribute": "attr.../x", "values": ["*"]}]}, "without '..'"),
+        ({"sharing": {"replicas": 0}}, "replicas: 0 must be from 1 to 10000"),
+        ({"allocation": {"counts": [4]}, "sharing": {"maxPerContainer": 2}}, "more than sharing.maxPerContainer 2"),
+        ({"allocation": {"counts": [0]}}, "counts: 0 must be 1 or more"),
+        ({"inject": {"env": [{"name": "1A", "value": ""}]}}, "no name of an environment variable"),
+        ({"inject": {"env": [{"name": "A", "value": "{"}]}}, "single '{'"),
+        ({"inject": {"env": [{"name": "A", "value": "{}"}]}}, "no attribute name"),
+        ({"inject": {"env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]}}, "already set by"),
+        ({"inject": {"mounts": [{"hostPath": "/opt/../etc", "containerPath": "/x"}]}}, "without '..'"),
+        ({"inject": {"mounts": [{"hostPath": "/{name}", "containerPath": "/x"}]}}, "needs a literal directory"),
+        ({"inject": {"cdiDevices": ["gpu"]}}, "must read vendor.com/class=name"),
+        ({"inject": {"deviceNodes": [{}]}}, "give either own"),
+        ({"inject": {"deviceNodes": [{"own": "a", "hostPath": "/dev/a"}]}}, "give either own"),
+        ({"inject": {"deviceNodes": [{"own": "/dev/a"}]}}, "glob below /dev"),
+        ({"inject": {"deviceNodes": [{"own": "tty*", "containerPath": "/dev/modem"}]}}, "maxPerContainer: 1"),
+        ({"inject": {"deviceNodes": [{"hostPath": "/dev/a", "permissions": "wr"}]}}, "r, w, m in this order"),
+        ({"inject": {"deviceNodes": [{"hostPath": "/etc/a"}]}}, "below /dev"),
+        ({"inject": {"ownNodes": "Listed"}}, "it lists none"),
+    ],
+)
+def test_each_mistake_gets_one_line_that_says_how_to_mend_it(fields: dict[str, Any], message: str):
+    found = problems(entry(**fields))
+    assert any(message in line for line in found), found
+    assert all("\n" not in line and line.startswith("spec.resources[0]") for line in found)
+
+
+def test_the_same_resource_twice_names_both_entries():
+    (line,) = problems(entry(), entry())
+    assert "spec.resources[1].name: example.com/dev is already the name of spec.resources[0]" in line
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"name": "example.com/{name}"},
+        {"name": "nvidia.com/mig-{attr.profile}"},
+        {"unit": "node"},
+        {"unit": "usb.port"},
+        {"devices": [{"pci": {"ids": ["15b3:*"], "classes": ["02*"], "addresses": ["0000:3b:*"]}}]},
+        {"inject": {"env": [{"name": "QAT{position}", "value": "{name}"}]}},
+        {"inject": {"env": [{"name": "A", "value": "1", "counts": [1]}, {"name": "A", "value": "2", "counts": [2]}]}},
+        {"inject": {"deviceNodes": [{"own": "tty*", "containerPath": "/dev/m{position}"}]}},
+        {"inject": {"deviceNodes": [{"own": "tty*", "containerPath": "/dev/m"}]}, "sharing": {"maxPerContainer": 1}},
+        {"inject": {"mounts": [{"hostPath": "/opt/{name}", "containerPath": "/opt/{name}"}]}},
+    ],
+)
+def test_what_is_right_has_no_problems(fields: dict[str, Any]):
+    assert problems(entry(**fields)) == ()
+
+
+def test_every_attribute_is_known_to_some_source_and_described():
+    for attribute in attributes.ATTRIBUTES:
+        assert attribute.sources
+        assert attribute.description
+        assert attributes.attribute_problem(attribute.name, sources=attribute.sources) is None
+    assert attributes.attribute_problem("pci.address", sources={"simulated"}) is not None
+
+
+def test_attribute_names_are_all_that_an_entry_mentions():
+    resource = parse_resource(
+        entry(
+            name="example.com/{attr.model}",
+            exclude=[{"attribute": "pf.netName", "values": ["eth0"]}],
+            inject={"env": [{"name": "A{position}", "value": "{pci.attr.rev}"}]},
+            sharing={"perDevice": [{"match": {"attribute": "driver", "values": ["x"]}, "replicas": 2}]},
+            unit="iommuGroup",
+        ),
+        path="r",
+    )
+    assert check.attribute_names(resource) == {"attr.model", "pf.netName", "pci.attr.rev", "driver", "iommuGroup"}
+
+
+def test_templates_render_and_keep_literal_braces():
+    template = parse_template("{{x}} {a}-{position}")
+    assert template.render({"a": "1"}, position=3) == "{x} 1-3"
+    assert template.names == ("a", "position")
+    with pytest.raises(MissingAttributeError, match="a"):
+        template.render({})
+
+
+@given(st.text())
+def test_any_text_is_a_template_or_a_template_error(text: str):
+    try:
+        template = parse_template(text)
+    except TemplateError:
+        assert "{" in text or "}" in text
+    else:
+        assert template.render(dict.fromkeys(template.names, "")) is not None
+
+
+@given(st.text(min_size=1), st.integers(0, 10_000), st.one_of(st.none(), st.text(min_size=1)))
+def test_ids_fit_the_kubelet_and_replicas_never_meet(value: str, index: int, entry: str | None):
+    device = names.device_id(value, entry=entry)
+    assert 1 <= len(device) <= 63
+    assert device.isascii()
+    assert device.isprintable()
+    replica = names.replica_id(device, index)
+    assert len(replica) <= 63
+    assert (replica == device) == (index == 0)
+
+
+@given(st.lists(st.text(min_size=1), min_size=2, max_size=8, unique=True))
+def test_different_values_give_different_ids(values: list[str]):
+    assert len({names.device_id(v) for v in values}) == len(values)
+
+
+@given(st.text())
+def test_a_rendered_name_is_a_resource_name_or_refused(text: str):
+    try:
+        name = names.resource_name_from(f"example.com/{text}")
+    except ValueError:
+        return
+    assert names.resource_name_problem(name) is None
+
+
+def test_pool_objects_of_different_pools_never_share_a_name():
+    assert names.pool_object_name("a-b", "c") != names.pool_object_name("a", "b-c")
+    longest = names.pool_object_name("c" * 40, "p" * 20)
+    assert len(f"{longest}-v1") <= 253
+    assert len(longest) <= 63 + 9
+
+
+def test_a_document_is_json_an_admin_can_read():
+    data = json.loads(dump(Document((parse_resource(entry(), path="r"),))))
+    assert data["contractVersion"] == 1
+    assert data["resources"][0]["sharing"] == {"replicas": 1, "maxPerContainer": 0, "perDevice": []}
