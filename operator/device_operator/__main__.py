@@ -1,0 +1,88 @@
+"""The operator's command line.
+
+    device-operator run      watches DevicePluginConfigs and keeps their DaemonSets, ConfigMaps and status
+    device-operator render   prints the manifests of DevicePluginConfigs in a file, without a cluster
+
+Flags of `run`; each has an environment variable, DEVICE_OPERATOR_ and the flag in capitals
+(--agent-image: DEVICE_OPERATOR_AGENT_IMAGE); the flag wins. Durations are seconds, as numbers.
+
+    --namespace NAME                      DaemonSets, ConfigMaps, Lease [the pod's own, else device-operator]
+    --agent-image IMAGE                   required
+    --agent-image-pull-policy POLICY      Always | IfNotPresent | Never [IfNotPresent]
+    --agent-image-pull-secret NAME        repeatable; environment: comma-separated
+    --agent-service-account NAME          [device-agent]
+    --kubeconfig PATH  --context NAME     [in-cluster, else as kubectl finds it]
+    --identity NAME                       name in the Lease [host name and a random suffix]
+    --lease-name NAME                     [device-operator]
+    --lease-duration-seconds 15  --lease-renew-deadline-seconds 10  --lease-retry-seconds 2
+    --listen HOST:PORT                    /healthz /readyz /metrics [:8080]
+    --log-format text|json  --log-level debug|info|warning|error
+    --workers 4  --resync-seconds 300  --backoff-seconds 0.5  --backoff-max-seconds 60  --coalesce-seconds 0.2
+    --status-seconds 5  --status-holders-seconds 30  --status-bytes-per-second 16384
+    --node-settle-seconds 300  --pod-stale-seconds 60  --heartbeat-stale-seconds 1500
+    --inventory-grace-seconds 1800  --failed-create-seconds 10
+    --request-timeout-seconds 30  --watch-idle-seconds 90  --watch-stale-seconds 300
+
+Flags of `render`: -f FILE (- is standard input; several documents allowed) and the --namespace and --agent-… ones.
+
+Exit status: 0 ended by a signal or done; 1 a lost Lease, a missing permission, a fault; 2 wrong usage or input.
+
+What `run` asks of its ServiceAccount:
+    cluster            devicepluginconfigs get,list,watch; devicepluginconfigs/status patch;
+                       nodedeviceinventories list,watch,delete; nodes list,watch
+    its namespace      daemonsets list,watch,get,create,update,delete; configmaps list,watch,get,create,update,delete;
+                       pods list,watch; events list; leases get,create,update
+    namespace default  events create
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from device_operator import __version__, errors, settings
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = _parser()
+    arguments = vars(parser.parse_args(argv))
+    command = arguments.pop("command")
+    try:
+        return int(command(arguments))
+    except errors.UsageError as error:
+        print(f"device-operator: {error}", file=sys.stderr)
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="device-operator", description="Kubernetes operator for device plugins.")
+    parser.add_argument("--version", action="version", version=f"device-operator {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    run = commands.add_parser("run", help="run the operator")
+    settings.add_arguments(run)
+    run.set_defaults(command=_run)
+    render = commands.add_parser("render", help="print the manifests of DevicePluginConfigs in a file")
+    render.add_argument("-f", "--filename", required=True, help="YAML or JSON, - for standard input")
+    settings.add_arguments(render, group="render")
+    render.set_defaults(command=_render)
+    return parser
+
+
+def _run(arguments: dict[str, object]) -> int:
+    from device_operator import app  # noqa: PLC0415 -- `render` and --help go without kopf and its half second
+
+    chosen = settings.resolve(arguments)
+    if not chosen.agent_image:
+        raise errors.UsageError("--agent-image is required")
+    return app.run(chosen)
+
+
+def _render(arguments: dict[str, object]) -> int:
+    from device_operator import offline  # noqa: PLC0415
+
+    filename = str(arguments.pop("filename"))
+    sys.stdout.write(offline.render_file(filename, settings=settings.resolve(arguments)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
