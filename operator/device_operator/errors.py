@@ -3,8 +3,8 @@
 OperatorError
 ├── UsageError           the command line, its environment or a file given to it: exit status 2
 ├── FatalError           the process ends once, with this message; the Deployment starts it again
-│   ├── LeaseLost        another process may lead now
-│   └── PermissionMissing  a list or watch is forbidden: nothing works without it
+│   ├── LeaseLostError   another process may lead now
+│   └── PermissionMissingError  a list or watch is forbidden: nothing works without it
 ├── ForeignOwnerError    an object under a name of ours belongs to somebody else; it is left alone
 └── ApiError             the API server's answer (cluster.client)
 """
@@ -22,11 +22,11 @@ class FatalError(OperatorError):
     """Going on would be wrong or useless."""
 
 
-class LeaseLost(FatalError):
+class LeaseLostError(FatalError):
     """The Lease could not be renewed in time, or somebody else has it."""
 
 
-class PermissionMissing(FatalError):
+class PermissionMissingError(FatalError):
     """The ServiceAccount may not list or watch what every pass needs."""
 
 
