@@ -5,6 +5,7 @@ OperatorError
 ├── FatalError           the process ends once, with this message; the Deployment starts it again
 │   ├── LeaseLostError   another process may lead now
 │   └── PermissionMissingError  a list or watch is forbidden: nothing works without it
+├── InvalidSpecError     a DevicePluginConfig that cannot be served: the reasons are Accepted's message
 ├── ForeignOwnerError    an object under a name of ours belongs to somebody else; it is left alone
 └── ApiError             the API server's answer (cluster.client)
 """
@@ -28,6 +29,14 @@ class LeaseLostError(FatalError):
 
 class PermissionMissingError(FatalError):
     """The ServiceAccount may not list or watch what every pass needs."""
+
+
+class InvalidSpecError(OperatorError):
+    """`problems`: one line each, with the field's path, what is wrong and how to mend it."""
+
+    def __init__(self, problems: tuple[str, ...]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
 
 
 class ForeignOwnerError(OperatorError):

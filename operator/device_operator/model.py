@@ -1,0 +1,155 @@
+"""What the operator knows of the cluster while it judges one object: pruned, frozen values, no API types.
+
+The cache fills them in, the pure modules (`pools`, `status`) read them. Times are aware datetimes in UTC.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from device_operator.spec import Spec
+
+OS_LABEL: Final = "kubernetes.io/os"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A DevicePluginConfig."""
+
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """`effect`: NoSchedule, NoExecute or PreferNoSchedule."""
+
+    key: str
+    value: str = ""
+    effect: str = "NoSchedule"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeView:
+    """`ready_since`: last transition of the condition Ready, None where the node never reported."""
+
+    name: str
+    labels: Mapping[str, str]
+    created: datetime
+    taints: tuple[Taint, ...] = ()
+    ready: bool = True
+    ready_since: datetime | None = None
+    deleting: bool = False
+
+    @property
+    def os(self) -> str:
+        """The label alone decides: it is what the scheduler places the agent's pods by. The kubelet always sets it."""
+        return self.labels.get(OS_LABEL, "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonSetView:
+    """A DaemonSet of ours. `pool`: value of the label; counts from its status."""
+
+    name: str
+    uid: str
+    pool: str
+    generation: int
+    observed_generation: int = 0
+    desired: int = 0
+    updated: int = 0
+    available: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodView:
+    """An agent's pod.
+
+    `node`: where it runs, or for a pending pod the node that its affinity (matchFields metadata.name) names.
+    `template_hash`: annotation `render.ANNOTATION_TEMPLATE`. `ready_since`: last transition of Ready, either way.
+    `waiting_*`, `terminated_*`: of the agent's container; terminated falls back to its lastState.
+    `unscheduled`: message of PodScheduled=False.
+    """
+
+    name: str
+    node: str | None
+    config: str
+    pool: str
+    created: datetime
+    phase: str = "Pending"
+    ready: bool = False
+    ready_since: datetime | None = None
+    deleting: bool = False
+    template_hash: str = ""
+    waiting_reason: str = ""
+    waiting_message: str = ""
+    terminated_reason: str = ""
+    terminated_message: str = ""
+    exit_code: int | None = None
+    restarts: int = 0
+    unscheduled: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FailedCreate:
+    """Event of a DaemonSet that could not make a pod. `daemonset`: its name."""
+
+    daemonset: str
+    message: str
+    last_seen: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InventoryView:
+    """A NodeDeviceInventory. `status`: the object's, attributes of devices left out.
+
+    `heartbeat_seen`: when lastHeartbeatTime last moved, on the operator's clock.
+    """
+
+    name: str
+    uid: str
+    node: str
+    config: str
+    owner_uid: str
+    status: Mapping[str, Any]
+    heartbeat_seen: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """`nodes`: all of the cluster; the rest: this object's. `complete`: every list has been read once in full."""
+
+    now: datetime
+    nodes: tuple[NodeView, ...] = ()
+    daemonsets: tuple[DaemonSetView, ...] = ()
+    pods: tuple[PodView, ...] = ()
+    inventories: tuple[InventoryView, ...] = ()
+    failed_creates: tuple[FailedCreate, ...] = ()
+    complete: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherConfig:
+    """Another DevicePluginConfig. `accepted`: of its present generation; None: not judged yet.
+
+    `spec`: None where it cannot be parsed.
+    """
+
+    name: str
+    uid: str
+    created: datetime
+    spec: Spec | None
+    accepted: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """An Event to emit. `type`: Normal or Warning; `key`: equal keys are the same happening, told once."""
+
+    type: str
+    reason: str
+    message: str
+    key: str
