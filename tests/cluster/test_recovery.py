@@ -193,8 +193,12 @@ def test_a_socket_of_ours_that_vanishes_is_made_again(kube: Kube, disks: str):
     folder = kube.cluster.node_dir(1) / "device-plugins"
     (name,) = our_sockets(kube)
     (folder / name).unlink()
-    (made,) = wait_for("a socket in its place", lambda: our_sockets(kube), seconds=30)
-    assert made
+
+    def made_again() -> bool:
+        found = our_sockets(kube)
+        return len(found) == 1 and (folder / found[0]).is_socket()
+
+    wait_for("a socket in its place", made_again, seconds=30)
     kube.wait_node("node-1", RESOURCE, 2, 2, seconds=30)
     with kube.pod("after", limits={RESOURCE: 1}, node="node-1"):
         assert kube.pod_env("after", "DISK").startswith("loop")
