@@ -212,7 +212,7 @@ def test_a_kubelet_socket_that_is_replaced_is_noticed_while_ours_stays(kube: Kub
     kept.hardlink_to(folder / name)
     kube.cluster.stop_service(1, KUBELET)
     kube.cluster.start_service(1, KUBELET)
-    wait_for("the kubelet's socket", lambda: (folder / "kubelet.sock").is_socket(), every=0.01)
+    wait_for("the kubelet's socket", (folder / "kubelet.sock").is_socket, every=0.01)
     if not (folder / name).exists():
         kept.rename(folder / name)
     else:
