@@ -4,6 +4,7 @@ import dataclasses
 import difflib
 import types
 import typing
+from collections.abc import Mapping
 from enum import StrEnum
 from functools import cache
 from typing import Any, TypeVar, cast
@@ -32,6 +33,8 @@ def encode(value: Any) -> Any:
         }
     if isinstance(value, tuple):
         return [encode(v) for v in value]
+    if isinstance(value, Mapping):
+        return {key: encode(v) for key, v in value.items()}
     return value
 
 
@@ -63,6 +66,10 @@ def _value(kind: Any, data: object, path: str) -> object:
             raise ShapeError(f"{path}: must be a list, not {_name(data)}")
         element = typing.get_args(kind)[0]
         return tuple(_value(element, item, f"{path}[{i}]") for i, item in enumerate(data))
+    if origin is Mapping:  # names of the user's own: kept as they are
+        if not isinstance(data, dict):
+            raise ShapeError(f"{path}: must be an object, not {_name(data)}")
+        return {str(key): _value(typing.get_args(kind)[1], item, f"{path}.{key}") for key, item in data.items()}
     if origin in (typing.Union, types.UnionType):  # X | None
         (inner,) = (a for a in typing.get_args(kind) if a is not type(None))
         return None if data is None else _value(inner, data, path)
