@@ -6,11 +6,23 @@ The cache fills them in, the pure modules (`pools`, `status`) read them. Times a
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
+from device_operator.scheduling import OS_LABEL, Taint
 from device_operator.spec import Spec
 
-OS_LABEL: Final = "kubernetes.io/os"
+__all__ = [
+    "DaemonSetView",
+    "FailedCreate",
+    "Identity",
+    "InventoryView",
+    "NodeView",
+    "Notice",
+    "Observed",
+    "OtherConfig",
+    "PodView",
+    "Taint",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,15 +31,6 @@ class Identity:
 
     name: str
     uid: str
-
-
-@dataclass(frozen=True, slots=True)
-class Taint:
-    """`effect`: NoSchedule, NoExecute or PreferNoSchedule."""
-
-    key: str
-    value: str = ""
-    effect: str = "NoSchedule"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,24 +1,42 @@
-"""Which node belongs to which pool, and whether an object may be accepted beside the others. Pure."""
+"""Which node belongs to which pool, and whether an object may be accepted beside the others. Pure.
 
+A generation is judged against the nodes and objects of the moment. Once accepted it stays so: nodes that come to
+overlap later are told by `assignment` and degrade the object, because one mislabelled node must not freeze a fleet.
+A rejected generation is judged again at every pass, so that a mended label or a deleted rival lets it in.
+"""
+
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
 
+from device_operator import scheduling
+from device_operator.errors import InvalidSpecError
 from device_operator.model import Identity, NodeView, OtherConfig
 from device_operator.spec import Pool, Spec
 
-INVALID_SPEC = "InvalidSpec"
-POOL_OVERLAP = "PoolOverlap"
-RESOURCE_CONFLICT = "ResourceConflict"
+INVALID_SPEC: Final = "InvalidSpec"
+POOL_OVERLAP: Final = "PoolOverlap"
+RESOURCE_CONFLICT: Final = "ResourceConflict"
+
+NAMED_NODES: Final = 5
+"""Nodes that a message names; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Two that want one node. `reason`: PoolOverlap or ResourceConflict; `pool`: ours that comes second."""
+    """One node that is wanted twice. `reason`: PoolOverlap or ResourceConflict.
+
+    `pool`: ours that the node belongs to all the same. `rival`: the other pool of this object, or the other object.
+    `resources`: what both would serve, for a conflict.
+    """
 
     node: str
     reason: str
     pool: str
-    message: str
+    rival: str
+    resources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +59,16 @@ class Rejected:
     reason: str
     message: str
 
+    @classmethod
+    def invalid(cls, error: InvalidSpecError) -> "Rejected":
+        return cls(INVALID_SPEC, str(error))
+
 
 def matches(pool: Pool, node: NodeView) -> bool:
     """Whether the pool's DaemonSet would place a pod on the node, taints aside."""
-    raise NotImplementedError
+    return node.os == "linux" and scheduling.selects(
+        selector=pool.node_selector, terms=pool.node_selector_terms, name=node.name, labels=node.labels
+    )
 
 
 def accept(
@@ -53,13 +77,73 @@ def accept(
     *,
     nodes: Iterable[NodeView],
     others: Iterable[OtherConfig],
-    created: object,
+    created: datetime,
     already: bool,
 ) -> Accepted | Rejected:
-    """Judges a generation. `already`: this generation was accepted before, which is never taken back."""
-    raise NotImplementedError
+    """Judges a generation.
+
+    `already`: this generation was accepted before (`status.was_accepted`), which is never taken back.
+    `created`: of this object; between two objects that are both new the older one wins.
+    """
+    if already:
+        return Accepted(spec)
+    order = (created, identity.name)
+    rivals = [o for o in others if o.accepted or (o.accepted is None and (o.created, o.name) < order)]
+    found = assignment(spec, nodes=nodes, others=rivals)
+    for reason in (POOL_OVERLAP, RESOURCE_CONFLICT):
+        hits = [overlap for overlap in found.overlaps if overlap.reason == reason]
+        if hits:
+            return Rejected(reason, describe(hits))
+    return Accepted(spec)
 
 
 def assignment(spec: Spec, *, nodes: Iterable[NodeView], others: Iterable[OtherConfig]) -> Assignment:
-    """The nodes of each pool, with every overlap there is now."""
-    raise NotImplementedError
+    """The nodes of each pool, with every overlap there is now. `others`: the objects that count as rivals."""
+    rivals = [(o.name, pool) for o in others if o.spec is not None for pool in o.spec.pools]
+    taken: dict[str, list[str]] = {pool.name: [] for pool in spec.pools}
+    overlaps: list[Overlap] = []
+    for node in sorted(nodes, key=lambda n: n.name):
+        ours = [pool for pool in spec.pools if matches(pool, node)]
+        if not ours:
+            continue
+        first = ours[0]
+        taken[first.name].append(node.name)
+        overlaps += (Overlap(node.name, POOL_OVERLAP, first.name, pool.name) for pool in ours[1:])
+        for other, pool in rivals:
+            shared = tuple(name for name in first.serves if name in pool.serves)
+            if shared and matches(pool, node):
+                overlaps.append(Overlap(node.name, RESOURCE_CONFLICT, first.name, other, shared))
+    return Assignment({name: tuple(found) for name, found in taken.items()}, tuple(overlaps))
+
+
+def describe(overlaps: Iterable[Overlap]) -> str:
+    """One sentence for each pair of rivals, with how to mend it; up to five nodes are named."""
+    groups: defaultdict[tuple[str, str, str, tuple[str, ...]], list[str]] = defaultdict(list)
+    for o in overlaps:
+        groups[o.reason, o.pool, o.rival, o.resources].append(o.node)
+    return "; ".join(_sentence(*key, nodes) for key, nodes in groups.items())
+
+
+def _sentence(reason: str, pool: str, rival: str, resources: tuple[str, ...], nodes: list[str]) -> str:
+    where = name_nodes(nodes)
+    if reason == POOL_OVERLAP:
+        return (
+            f"pools {pool} and {rival} both match {where}: a node may belong to one pool of an object; "
+            "make their nodeSelector or nodeSelectorTerms exclude each other"
+        )
+    return (
+        f"DevicePluginConfig {rival} serves {_some(resources)} on {where}, which pool {pool} matches too: "
+        "a resource may be served by one object on a node; rename the resource, or make the pools exclude each other"
+    )
+
+
+def name_nodes(nodes: Iterable[str]) -> str:
+    """`node a`, `nodes a, b`, or `nodes a, b, c, d, e and 7 more`."""
+    found = sorted(set(nodes))
+    return f"node{'s' if len(found) > 1 else ''} {_some(found)}"
+
+
+def _some(names: Iterable[str]) -> str:
+    found = list(names)
+    more = len(found) - NAMED_NODES
+    return ", ".join(found[:NAMED_NODES]) + (f" and {more} more" if more > 0 else "")
