@@ -1,11 +1,9 @@
 """A real Kubernetes of several nodes on this one machine, without a service manager, a registry or a virtual machine.
 
-    from localcluster import Cluster
-
-    cluster = Cluster("test")
-    cluster.up(nodes=2)
-    cluster.kubectl("get", "nodes")
-    cluster.down()
+>>> cluster = Cluster("test")
+>>> cluster.up(nodes=2)
+>>> print(cluster.kubectl("get", "nodes"))
+>>> cluster.down()
 """
 
 from localcluster.cluster import Cluster

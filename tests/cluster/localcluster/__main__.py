@@ -1,13 +1,15 @@
 """The command line: `python3 -m localcluster COMMAND`."""
 
 import argparse
+import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from localcluster import binaries
+from localcluster import binaries, demo, images
 from localcluster.cluster import Cluster
 from localcluster.console import LocalClusterError, say
 from localcluster.node import SERVICES
@@ -32,18 +34,23 @@ def _parser() -> argparse.ArgumentParser:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def add(name: str, command: Callable[[argparse.Namespace], int], help: str) -> argparse.ArgumentParser:
-        added = commands.add_parser(name, help=help, description=help)
+    def add(name: str, command: Callable[[argparse.Namespace], int], purpose: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=purpose, description=purpose)
         added.set_defaults(command=command)
         return added
 
-    def add_named(name: str, command: Callable[[argparse.Namespace], int], help: str) -> argparse.ArgumentParser:
-        added = add(name, command, help)
+    def add_named(name: str, command: Callable[[argparse.Namespace], int], purpose: str) -> argparse.ArgumentParser:
+        added = add(name, command, purpose)
         added.add_argument("name", help="the cluster: demo, test, api, or a name of your own")
         return added
 
     build = add("binaries", _binaries, "build the cluster's programs, once per pinned version")
     build.add_argument("group", nargs="*", help=f"{', '.join(binaries.GROUPS)}; all but kwok when omitted")
+
+    build_images = add("images", _images, "build the project's images, and the one that test pods run")
+    build_images.add_argument("--out", type=Path, help="a folder to put the archives in")
+    add("demo", _demo, "run the product on two nodes; CLUSTER=existing CONTEXT=... REGISTRY=... uses your cluster")
+    add("demo-down", _demo_down, "end the demo and leave nothing behind")
 
     up = add_named("up", _up, "start a cluster, or what is missing of it")
     up.add_argument("--nodes", type=int, help="number of nodes (2)")
@@ -85,6 +92,27 @@ def _binaries(chosen: argparse.Namespace) -> int:
     binaries.build(chosen.group or binaries.CLUSTER)
     for name in chosen.group or binaries.CLUSTER:
         print(binaries.folder(name))
+    return 0
+
+
+def _images(chosen: argparse.Namespace) -> int:
+    for image in (*images.build().values(), images.python()):
+        shown = image.archive
+        if chosen.out is not None:
+            chosen.out.mkdir(parents=True, exist_ok=True)
+            shown = chosen.out / f"{image.name}.tar"
+            shutil.copyfile(image.archive, shown)
+        print(f"{image.reference}\t{shown}")
+    return 0
+
+
+def _demo(_: argparse.Namespace) -> int:
+    demo.start(os.environ)
+    return 0
+
+
+def _demo_down(_: argparse.Namespace) -> int:
+    demo.stop(os.environ)
     return 0
 
 

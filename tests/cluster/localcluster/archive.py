@@ -59,10 +59,8 @@ def identify(archive: Path) -> tuple[list[str], str]:
     try:
         with tarfile.open(archive) as opened:
             member = opened.extractfile("manifest.json")
-            if member is None:
-                raise KeyError("manifest.json")
-            images = json.load(member)
-    except (OSError, KeyError, tarfile.TarError) as failed:
+            images = json.load(member) if member else []
+    except (OSError, KeyError, ValueError, tarfile.TarError) as failed:
         raise LocalClusterError(f"{archive} is no archive as `docker save` writes it: {failed}") from failed
     references = [reference for image in images for reference in image.get("RepoTags") or []]
     digest = hashlib.sha256(json.dumps([image["Config"] for image in images]).encode()).hexdigest()[:16]

@@ -175,7 +175,7 @@ def _build_all(missing: list[str]) -> None:
     _check_room()
     compiled = _root() / "gocache"
     expected = sum(GROUPS[name].minutes for name in missing)
-    say(f"building {len(missing)} groups of programs, about {expected:.0f} minutes on two cores, kept in {_root()}")
+    say(f"building the cluster's programs, about {max(1, expected):.0f} minutes on two cores, kept in {_root()}")
     for number, name in enumerate(missing, start=1):
         group = GROUPS[name]
         pinned = version(places.MODULES / name / "go.mod", group.module) if group.module else ""

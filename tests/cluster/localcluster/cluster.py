@@ -126,9 +126,9 @@ class Cluster:
         """The cluster's daemons that run: `etcd`, `apiserver`, `node-1` (its first process), `node-1.kubelet`, ..."""
         return self._pids.all_alive()
 
-    def kubectl(self, *arguments: str, input: str | None = None) -> str:
+    def kubectl(self, *arguments: str, input: str | None = None) -> str:  # noqa: A002  # as in subprocess.run
         """Runs kubectl as the cluster's admin and returns what it printed."""
-        return run(self._kubectl(arguments), input=input)
+        return run(self._kubectl(arguments), stdin=input)
 
     def helm(self, *arguments: str) -> str:
         return run(self._helm(arguments), env=self._helm_environment())
@@ -151,9 +151,9 @@ class Cluster:
             say(f"imported {', '.join(references)} into {sum(imported)} nodes: {took:.1f} s")
         return references
 
-    def run_in_node(self, index: int, *command: str, input: str | None = None) -> str:
+    def run_in_node(self, index: int, *command: str, input: str | None = None) -> str:  # noqa: A002  # the same
         """Runs a command in all of a node's namespaces and returns what it printed."""
-        return self._node(index).run(command, input=input)
+        return self._node(index).run(command, stdin=input)
 
     def attach_node(self, index: int, command: Sequence[str]) -> int:
         return self._node(index).attach(command)

@@ -39,7 +39,7 @@ class ControlPlane:
 
     def wait_for_api(self) -> None:
         kubectl = binaries.path("kubectl")
-        ready = [kubectl, "--kubeconfig", self.kubeconfig, "get", "--raw", "/readyz"]
+        ready: list[str | Path] = [kubectl, "--kubeconfig", self.kubeconfig, "get", "--raw", "/readyz"]
 
         def answers() -> bool:
             for name in ("etcd", "apiserver"):

@@ -8,6 +8,7 @@ pulled.
 import hashlib
 import os
 import platform
+import re
 import resource
 import shutil
 import subprocess
@@ -87,12 +88,12 @@ def python() -> Image:
 def push(image: Image, *, registry: str) -> str:
     """Pushes an image to a registry and returns the reference it has there."""
     target = f"{registry.rstrip('/')}/{image.repository.rsplit('/', 1)[1]}:{image.tag}"
-    local = registry.split("/")[0].split(":")[0] in ("localhost", "127.0.0.1")
+    local = re.match(r"(localhost|127\.0\.0\.1)(:\d+)?(/|$)", registry) is not None
     packages.ensure(["buildah"])
     with places.locked(_root() / "lock", what="building images"), step(f"pushing {target}"):
-        loaded = run([*_buildah(), "pull", _policy(), f"docker-archive:{image.archive}"], env=_environment()).split()[-1]
+        printed = run([*_buildah(), "pull", _policy(), f"docker-archive:{image.archive}"], env=_environment())
         verify = "--tls-verify=false" if local else "--tls-verify=true"
-        run([*_buildah(), "push", _policy(), verify, loaded, f"docker://{target}"], env=_environment())
+        run([*_buildah(), "push", _policy(), verify, printed.split()[-1], f"docker://{target}"], env=_environment())
     return target
 
 

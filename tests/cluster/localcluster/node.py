@@ -75,7 +75,7 @@ class Node:
 
     def wait_for_containerd(self) -> None:
         log = self._log("containerd")
-        answers = [*self._enter(), binaries.path("ctr"), "version"]
+        answers: list[str | Path] = [*self._enter(), binaries.path("ctr"), "version"]
         wait_until(lambda: succeeds(answers), seconds=60, what=f"{self.name}'s containerd", explain=lambda: tail(log))
 
     def signal_service(self, name: str, signal_number: int) -> None:
@@ -96,8 +96,8 @@ class Node:
             succeeds(["ip", "link", "del", self.profile.veth(self.index)])
         cgroups.remove(self.profile.node_cgroup(self.index))
 
-    def run(self, command: Sequence[str | Path], *, input: str | None = None) -> str:
-        return run([*self._enter(), *command], input=input)
+    def run(self, command: Sequence[str | Path], *, stdin: str | None = None) -> str:
+        return run([*self._enter(), *command], stdin=stdin)
 
     def attach(self, command: Sequence[str]) -> int:
         """Runs a command in the node on the caller's own terminal."""
@@ -176,9 +176,7 @@ class Node:
                 folder=self.folder, plugins=binaries.folder("cni"), runc=binaries.path("runc")
             ),
             "cni/10-pods.conflist": node_config.pod_network(self.profile, self.index),
-            "kubelet.json": node_config.kubelet(
-                self.profile, self.index, folder=self.folder, pki=self.pki.folder
-            ),
+            "kubelet.json": node_config.kubelet(self.profile, self.index, folder=self.folder, pki=self.pki.folder),
             "kube-proxy.json": node_config.kube_proxy(self.profile, self.index, kubeconfig=proxy_kubeconfig),
             "resolv.conf": "",
         }
@@ -202,4 +200,3 @@ class Node:
         self.run(["bash", "-euc", script])
         net = profile.node_pod_net(self.index)
         run(["ip", "route", "replace", net, "via", self.address, "dev", profile.bridge])
-

@@ -105,7 +105,7 @@ def kube_proxy(profile: Profile, index: int, *, kubeconfig: Path) -> str:
         "mode": profile.proxy_mode,
         "clusterCIDR": profile.pod_net,
         "hostnameOverride": node_name(index),
-        "bindAddress": "0.0.0.0",  # noqa: S104  # in the node's own network namespace
+        "bindAddress": "0.0.0.0",  # in the node's own network namespace
         "healthzBindAddress": "127.0.0.1:10256",
         "metricsBindAddress": "127.0.0.1:10249",
         # zero leaves the kernel's settings alone; they cannot be written from a network namespace

@@ -104,7 +104,7 @@ class Pki:
             request, extensions = Path(scratch) / "request", Path(scratch) / "extensions"
             extensions.write_text("\n".join(lines) + "\n")
             run(["openssl", "req", *_KEY, "-keyout", self.file(f"{name}.key"), "-out", request, "-subj", subject])
-            authority = ["-CA", self.file("ca.crt"), "-CAkey", self.file("ca.key"), "-CAcreateserial"]
+            authority: list[str | Path] = ["-CA", self.file("ca.crt"), "-CAkey", self.file("ca.key"), "-CAcreateserial"]
             finished = Path(scratch) / "certificate"
             sign = ["openssl", "x509", "-req", "-in", request, *authority, "-out", finished, "-days", _DAYS]
             run([*sign, "-extfile", extensions])

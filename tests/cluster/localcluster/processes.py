@@ -24,7 +24,7 @@ _LAUNCH = 'log=$1; shift; setsid "$@" </dev/null >>"$log" 2>&1 & echo $!'
 def run(
     command: Sequence[str | Path],
     *,
-    input: str | None = None,
+    stdin: str | None = None,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> str:
@@ -32,8 +32,7 @@ def run(
     try:
         done = subprocess.run(
             [str(part) for part in command],
-            input=input,
-            stdin=subprocess.DEVNULL if input is None else None,
+            input="" if stdin is None else stdin,
             env=None if env is None else dict(env),
             cwd=cwd,
             capture_output=True,
