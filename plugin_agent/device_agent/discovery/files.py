@@ -1,0 +1,93 @@
+"""Device files by their path: for what the kernel calls by a name that admins know, and udev's stable links."""
+
+import posixpath
+
+from device_agent.contract.document import DeviceEntry
+from device_agent.discovery.found import FoundDevice
+from device_agent.discovery.globs import is_literal, matcher
+from device_agent.discovery.host_tree import host_paths
+from device_agent.discovery.sysfs_tree import SysfsTree, numa, trailing_index
+
+
+class DeviceFiles:
+    """The source `files`: each path that a glob meets is a device, if it is a device node or holds some.
+
+    `name` and `path` keep what was named, such as /dev/serial/by-id/x; the nodes are what it leads to.
+    """
+
+    def __init__(self, tree: SysfsTree) -> None:
+        self._tree = tree
+
+    def scan(self, entry: DeviceEntry, *, wanted: frozenset[str]) -> tuple[FoundDevice, ...]:
+        assert entry.files is not None
+        found: dict[str, FoundDevice] = {}  # by what it leads to: two globs may meet one node
+        for pattern in entry.files.paths:
+            for path in self._expand(pattern.removeprefix("/dev/")):
+                real = self._tree.dev.real(path)
+                if real and real not in found and (device := self._found(path, real, pattern, wanted)):
+                    found[real] = device
+        return tuple(found.values())
+
+    def _expand(self, pattern: str) -> list[str]:
+        paths = [""]
+        for segment in pattern.split("/"):
+            if is_literal(segment):
+                paths = [posixpath.join(path, segment) for path in paths]
+            else:
+                matches = matcher((segment,))
+                paths = [
+                    posixpath.join(path, name)
+                    for path in paths
+                    if (directory := self._tree.dev.real(path)) is not None
+                    for name in self._tree.dev.names(directory)
+                    if matches(name)
+                ]
+        return paths
+
+    def _found(self, path: str, real: str, pattern: str, wanted: frozenset[str]) -> FoundDevice | None:
+        dev = self._tree.dev
+        if dev.is_node(real):
+            nodes: tuple[str, ...] = (real,)
+            place = self._tree.node_object(real)
+        elif dev.is_directory(real):
+            nodes = dev.nodes_below(real)
+            place = self._common_object(nodes)
+        else:
+            if pattern == f"/dev/{path}":
+                dev.errors.append(f"{pattern}: is neither a device node nor a directory")
+            return None
+        if not nodes:
+            return None
+        name = posixpath.basename(path)
+        values = self._tree.attributes(place, name=name, wanted=wanted) if place else {"name": name}
+        index = trailing_index(posixpath.basename(place) if place else name)
+        if index is not None:
+            values["index"] = index
+        values["path"] = f"/dev/{path}"
+        return FoundDevice(
+            source="files",
+            name=name,
+            sysfs_path=place,
+            attributes=values,
+            nodes=host_paths(nodes),
+            numa_node=numa(values),
+        )
+
+    def _common_object(self, nodes: tuple[str, ...]) -> str | None:
+        """The object that all nodes lie in, within one PCI function or USB device: beyond are bridges and hubs."""
+        places = [self._tree.node_object(node) for node in nodes]
+        known = [place for place in places if place]
+        if not known or len(known) < len(places):
+            return None
+        if len(set(known)) == 1:
+            return known[0]
+        hosts = {self._tree.nearest_usb(place) or self._function_path(place) for place in known}
+        host = hosts.pop()
+        if hosts or host is None:
+            return None
+        common = posixpath.commonpath(known)
+        return next((p for p in self._tree.upwards(common) if self._tree.is_object(p)), None)
+
+    def _function_path(self, place: str) -> str | None:
+        function = self._tree.nearest_function(place)
+        return function.path if function else None

@@ -1,0 +1,54 @@
+"""One scan of everything a document asks for. It reads, and never changes the hardware's state."""
+
+from device_agent.contract import check
+from device_agent.contract.document import DeviceEntry, Document
+from device_agent.discovery.files import DeviceFiles
+from device_agent.discovery.found import Findings, FoundDevice, Roots, Source
+from device_agent.discovery.host_tree import DevTree
+from device_agent.discovery.pci import PciFunctions
+from device_agent.discovery.simulated import SimulatedDevices
+from device_agent.discovery.sysfs import SysfsObjects
+from device_agent.discovery.sysfs_tree import SysfsTree
+
+
+class Scanner:
+    """Scans below `roots`. Nothing is kept between scans."""
+
+    def __init__(self, roots: Roots) -> None:
+        self._roots = roots
+
+    def scan(self, document: Document) -> Findings:
+        """What each entry's source finds, whoever comes to own it.
+
+        A device that cannot be read never hides the others: it is left out, or found with a problem, and
+        `errors` names it. Blocking: a driver may take its time to answer a read.
+        """
+        tree = SysfsTree(self._roots)
+        pci = PciFunctions(tree)
+        shared: dict[str, Source] = {"pci": pci, "sysfs": SysfsObjects(tree), "files": DeviceFiles(tree)}
+        errors: list[str] = []
+
+        def of_entry(entry: DeviceEntry, owner: str, wanted: frozenset[str]) -> tuple[FoundDevice, ...]:
+            source = shared.get(entry.kind) or SimulatedDevices(owner)
+            try:
+                return source.scan(entry, wanted=wanted)
+            except OSError as error:
+                errors.append(f"{owner}: {error}")
+                return ()
+
+        by_entry = []
+        for resource in document.resources:
+            wanted = check.attribute_names(resource)
+            by_entry.append(
+                tuple(of_entry(e, f"{resource.name} devices[{i}]", wanted) for i, e in enumerate(resource.devices))
+            )
+        asked = any(entry.pci for resource in document.resources for entry in resource.devices)
+        return Findings(
+            by_entry=tuple(by_entry),
+            iommu_groups=pci.iommu_groups() if asked else {},
+            errors=tuple(dict.fromkeys((*errors, *tree.errors))),
+        )
+
+    def exists(self, host_path: str) -> bool:
+        """Whether a companion such as /dev/net/tun is there: a device node, or a directory of some."""
+        return DevTree(self._roots.dev).exists(host_path.removeprefix("/dev/"))

@@ -1,0 +1,41 @@
+"""Devices without hardware, to try a configuration out. They behave the same on every scan and boot."""
+
+import hashlib
+
+from device_agent.contract.document import DeviceEntry
+from device_agent.discovery.found import FoundDevice
+
+
+class SimulatedDevices:
+    """The source `simulated`. `owner` tells the entry from all others of the document.
+
+    It is part of the names: the kubelet looks devices up by their id alone, over all resources of the node
+    (kubelet pkg/kubelet/cm/devicemanager/pod_devices.go).
+    """
+
+    def __init__(self, owner: str) -> None:
+        self._prefix = f"sim-{hashlib.sha256(owner.encode()).hexdigest()[:6]}"
+
+    def scan(self, entry: DeviceEntry, *, wanted: frozenset[str]) -> tuple[FoundDevice, ...]:  # noqa: ARG002 no files
+        source = entry.simulated
+        assert source is not None
+        unhealthy = frozenset(source.unhealthy)
+        found = []
+        for index in range(source.count):
+            name = f"{self._prefix}-{index}"
+            numa = index * source.numa_nodes // source.count if source.numa_nodes else None
+            values = {"name": name, "index": str(index)}
+            if numa is not None:
+                values["numaNode"] = str(numa)
+            problem = ("SimulatedFault", f"index {index} is listed in simulated.unhealthy")
+            found.append(
+                FoundDevice(
+                    source="simulated",
+                    name=name,
+                    sysfs_path=None,
+                    attributes=values,
+                    numa_node=numa,
+                    problem=problem if index in unhealthy else None,
+                )
+            )
+        return tuple(found)
