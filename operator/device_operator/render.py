@@ -1,17 +1,37 @@
-"""An accepted spec as manifests: a ConfigMap and a DaemonSet per pool. Equal input gives equal bytes."""
+"""An accepted spec as manifests: a ConfigMap and a DaemonSet per pool. Equal input gives equal bytes.
 
-from collections.abc import Iterable
+The ConfigMap holds the document and changes with the configuration; the DaemonSet's pod template holds nothing of
+it but the ConfigMap's name, so that only what must roll pods does. Rights of the pods: docs of the design, "Node
+rights"; a test pins them.
+"""
+
+import functools
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import jinja2
+import yaml
 from device_agent.contract import names
+from device_agent.contract.codec import encode
+from device_agent.contract.document import CONTRACT_VERSION, dump
+
 from device_operator.model import Identity
-from device_operator.spec import Spec
+from device_operator.scheduling import OS_LABEL, Expression, Operator, Term
+from device_operator.spec import AgentSettings, ComputeResources, LogLevel, Pool, PullPolicy, PullSecret, Spec, merged
 
 ANNOTATION_CONFIG_HASH: Final = f"{names.GROUP}/config-hash"
 """On ConfigMap and DaemonSet (not on its pods): SHA-256 of the document, what agents report as observedConfigHash."""
 ANNOTATION_TEMPLATE: Final = f"{names.GROUP}/template-hash"
 """On DaemonSet and pod template: SHA-256 of the pod template without this annotation."""
+POD_RESOURCES_DIR: Final = "/var/lib/kubelet/pod-resources"
+"""In the agent's container; on the node it is below the kubelet's root directory."""
+
+DEFAULT_RESOURCES: Final = ComputeResources(requests={"cpu": "10m", "memory": "64Mi"}, limits={"memory": "256Mi"})
+"""Of the agent. It takes 50 MiB with 8 devices; the limit is for 20,000 ids. No cpu limit: throttled probes fail."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +43,20 @@ class RenderSettings:
     service_account: str = "device-agent"
     image_pull_policy: str = "IfNotPresent"
     image_pull_secrets: tuple[str, ...] = ()
+    selinux_type: str = "container_device_plugin_t"
+
+    def agent(self) -> AgentSettings:
+        """As the base that `spec.agent` is laid over."""
+        return AgentSettings(
+            image=self.agent_image,
+            image_pull_policy=PullPolicy(self.image_pull_policy),
+            image_pull_secrets=tuple(PullSecret(name) for name in self.image_pull_secrets),
+            resources=DEFAULT_RESOURCES,
+            env=(),
+            priority_class_name="system-node-critical",
+            log_level=LogLevel.INFO,
+            kubelet_root_dir="/var/lib/kubelet",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,10 +73,128 @@ class Manifest:
 
 
 def render(identity: Identity, spec: Spec, settings: RenderSettings) -> tuple[Manifest, ...]:
-    """For each pool in order: its ConfigMap, then its DaemonSet."""
-    raise NotImplementedError
+    """For each pool in order: its ConfigMap, then its DaemonSet.
+
+    Some milliseconds per pool: a caller that renders one generation again and again keeps the answer.
+    """
+    return tuple(manifest for pool in spec.pools for manifest in _pool(identity, spec, pool, settings))
 
 
 def dump_yaml(manifests: Iterable[Manifest]) -> str:
     """One YAML document each, byte-stable."""
-    raise NotImplementedError
+    return "".join("---\n" + yaml.safe_dump(m.body, sort_keys=True, allow_unicode=True, width=120) for m in manifests)
+
+
+def _pool(identity: Identity, spec: Spec, pool: Pool, settings: RenderSettings) -> Iterable[Manifest]:
+    document = dump(spec.document(pool))
+    config_hash = hashlib.sha256(document).hexdigest()
+    daemon_set = names.pool_object_name(identity.name, pool.name)
+    config_map = f"{daemon_set}-v{CONTRACT_VERSION}"
+    selector = {names.LABEL_CONFIG: identity.name, names.LABEL_POOL: pool.name}
+    agent = merged(settings.agent(), pool.agent)
+    values = {
+        "agent": agent,
+        "annotation_config_hash": ANNOTATION_CONFIG_HASH,
+        "config_hash": config_hash,
+        "config_map": config_map,
+        "daemon_set": daemon_set,
+        "document": document.decode(),
+        "identity": identity,
+        "labels": {
+            "app.kubernetes.io/component": "agent",
+            "app.kubernetes.io/managed-by": "device-operator",
+            "app.kubernetes.io/name": "device-agent",
+            "app.kubernetes.io/part-of": "device-operator",
+            **selector,
+        },
+        "names": names,
+        "owners": [
+            {
+                "apiVersion": names.API_VERSION,
+                "kind": "DevicePluginConfig",
+                "name": identity.name,
+                "uid": identity.uid,
+                "controller": True,
+                "blockOwnerDeletion": True,
+            }
+        ],
+        "pod_resources_dir": POD_RESOURCES_DIR,
+        "pool": pool,
+        "pull_secrets": encode(agent.image_pull_secrets),
+        "resources": encode(agent.resources),
+        "selector": selector,
+        "settings": settings,
+        "spec": spec,
+        "terms": _terms(pool),
+        "tolerations": [_without_empty(encode(t)) for t in pool.effective_tolerations],
+    }
+    for kind, name in (("ConfigMap", config_map), ("DaemonSet", daemon_set)):
+        body = _fill(kind, values)
+        template_hash = ""
+        if kind == "DaemonSet":
+            template = body["spec"]["template"]
+            template_hash = _hash(template)
+            for metadata in (body["metadata"], template["metadata"]):
+                metadata["annotations"][ANNOTATION_TEMPLATE] = template_hash
+        yield Manifest(
+            pool=pool.name,
+            kind=kind,
+            name=name,
+            body=body,
+            config_hash=config_hash,
+            template_hash=template_hash,
+            hash=_hash(body),
+        )
+
+
+def _terms(pool: Pool) -> list[Any]:
+    """Selector and terms as node affinity, Linux in each: `pools.matches` says the same."""
+    fixed = (
+        Expression(OS_LABEL, Operator.IN, ("linux",)),
+        *(Expression(k, Operator.IN, (v,)) for k, v in sorted(pool.node_selector.items()) if k != OS_LABEL),
+    )
+    terms = pool.node_selector_terms or (Term(),)
+    return [_without_empty(encode(Term((*fixed, *term.match_expressions), term.match_fields))) for term in terms]
+
+
+def _without_empty(value: Any) -> Any:
+    """Empty lists and strings left out, as the API server shows the object."""
+    if isinstance(value, Mapping):
+        return {k: _without_empty(v) for k, v in value.items() if v not in ("", [], ())}
+    if isinstance(value, list):
+        return [_without_empty(v) for v in value]
+    return value
+
+
+def _hash(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def _fill(kind: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    text = _environment().get_template(f"{kind.lower()}.yaml.j2").render(values)
+    body = yaml.load(text, Loader=_LOADER)  # noqa: S506 -- a safe loader, the C one where there is one
+    if not isinstance(body, dict):
+        raise TypeError(f"the template of {kind} is no object")
+    return body
+
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_NOT_IN_YAML = re.compile("[\x7f-\x9f\ufeff\ufffe\uffff]")
+
+
+def _quoted(value: Any) -> str:
+    """A value as JSON, which is YAML where the characters that YAML refuses or swallows are escaped."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False)
+    return _NOT_IN_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    # Autoescaping is HTML's; every value goes through `quoted`.
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("device_operator"),
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,  # noqa: S701
+    )
+    environment.filters["quoted"] = _quoted
+    return environment

@@ -135,8 +135,8 @@ def parse_spec(obj: Mapping[str, Any]) -> Spec:
     raw = obj.get("spec")
     if not isinstance(raw, dict):
         raise InvalidSpecError((*problems, "spec: is missing; it needs at least spec.resources"))
-    for key in raw.keys() - _SPEC_FIELDS:
-        near = difflib.get_close_matches(key, _SPEC_FIELDS, n=1)
+    for key in sorted(raw.keys() - _SPEC_FIELDS):
+        near = difflib.get_close_matches(key, sorted(_SPEC_FIELDS), n=1)
         problems.append(f"spec.{key}: unknown field{f': did you mean {near[0]}?' if near else ''}")
 
     resources = tuple(_resources(raw.get("resources"), problems))
@@ -152,7 +152,7 @@ def parse_spec(obj: Mapping[str, Any]) -> Spec:
     return spec
 
 
-_SPEC_FIELDS = frozenset({"paused", "resources", "nodePools", "agent", "updateStrategy"})
+_SPEC_FIELDS = {"paused", "resources", "nodePools", "agent", "updateStrategy"}
 
 
 def _resources(raw: object, problems: list[str]) -> Iterator[Resource]:
