@@ -103,7 +103,7 @@ def _edit(name: str, text: str) -> Callable[[Path], None]:
     ],
 )
 def test_an_image_is_named_by_what_its_dockerfile_copies(
-    checkout: Path, edit: Callable[[Path], None], changes: bool
+    checkout: Path, edit: Callable[[Path], None], *, changes: bool
 ) -> None:
     dockerfile = checkout / "Dockerfile.x"
     before = images.content_hash(dockerfile, checkout=checkout, base="a")

@@ -73,15 +73,13 @@ class ControlPlane:
             self.pids.record(name, pid)
 
     def _check_port(self, port: int) -> None:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError as taken:
-                raise LocalClusterError(
-                    f"port {port}, which the cluster {self.profile.name!r} needs, is taken: {taken}. Another cluster "
-                    "may share its slot: stop that one, or choose another name"
-                ) from taken
+        """One that just ended may hold its port for a moment; anybody else's is an error."""
+        wait_until(
+            lambda: _is_free(port),
+            seconds=5,
+            what=f"port {port}, which the cluster {self.profile.name!r} needs and another program has",
+            explain=lambda: "if it is another cluster, of the same slot: stop that one, or choose another name",
+        )
 
     def _etcd(self) -> list[str | Path]:
         client = f"http://127.0.0.1:{self.profile.etcd_port}"
@@ -162,3 +160,13 @@ class ControlPlane:
             f"--secure-port={self.profile.scheduler_port}",
             *self.profile.scheduler_args,
         ]
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

@@ -97,12 +97,20 @@ def children(pid: int) -> list[int]:
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process lives; one that has ended and waits to be reaped does not."""
+    """Whether a process lives. One that has ended and waits to be reaped does not, but as long as any of its threads
+    is on its way out, its sockets and files are still open.
+    """
     with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("State:"):
-                return line.split()[1] not in ("Z", "X")
+        return any(_state(task) not in ("", "Z", "X") for task in Path(f"/proc/{pid}/task").iterdir())
     return False
+
+
+def _state(task: Path) -> str:
+    with contextlib.suppress(OSError):
+        for line in (task / "status").read_text().splitlines():
+            if line.startswith("State:"):
+                return line.split()[1]
+    return ""
 
 
 def carries(pid: int, tag: Path) -> bool:
