@@ -1,8 +1,8 @@
 """An accepted spec as manifests: a ConfigMap and a DaemonSet per pool. Equal input gives equal bytes.
 
 The ConfigMap holds the document and changes with the configuration; the DaemonSet's pod template holds nothing of
-it but the ConfigMap's name, so that only what must roll pods does. Rights of the pods: docs of the design, "Node
-rights"; a test pins them.
+it but the ConfigMap's name, so that only what must roll pods does. What an agent may do on its node stands in
+templates/daemonset.yaml.j2, and a test pins it.
 """
 
 import functools
@@ -82,7 +82,19 @@ def render(identity: Identity, spec: Spec, settings: RenderSettings) -> tuple[Ma
 
 def dump_yaml(manifests: Iterable[Manifest]) -> str:
     """One YAML document each, byte-stable."""
-    return "".join("---\n" + yaml.safe_dump(m.body, sort_keys=True, allow_unicode=True, width=120) for m in manifests)
+    return "".join(
+        "---\n" + yaml.dump(m.body, Dumper=_Dumper, sort_keys=True, allow_unicode=True, width=120) for m in manifests
+    )
+
+
+class _Dumper(yaml.SafeDumper):
+    """Texts of several lines as block scalars: the document in the ConfigMap is there to be read."""
+
+    def represent_text(self, text: str) -> yaml.ScalarNode:
+        return self.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _Dumper.represent_text)
 
 
 def _pool(identity: Identity, spec: Spec, pool: Pool, settings: RenderSettings) -> Iterable[Manifest]:
