@@ -26,6 +26,9 @@ PAGE: Final = 500
 _MAX_LINE: Final = 16 * 1024 * 1024
 """Bytes of one watch event: an object is at most 1.5 MiB in etcd, its JSON may be longer."""
 _RETRY_AFTER_TRIES: Final = 3
+_JSON: Final = "application/json"
+_METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+_METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _JSON_PATCH: Final = "application/json-patch+json"
 
 
@@ -117,6 +120,12 @@ class Connection:
     def server(self) -> str:
         return str(self.configuration.host).rstrip("/")
 
+    @property
+    def server_name(self) -> str | None:
+        """The name in the server's certificate where it is not the address's."""
+        name = self.configuration.tls_server_name
+        return str(name) if name else None
+
     async def authorization(self) -> str | None:
         """The value of the Authorization header: in a pod the token file, at most a minute old."""
         # a bound token is rotated in its file; the hook of kubernetes' loader reads it again
@@ -175,7 +184,7 @@ class Client:
         connector = aiohttp.TCPConnector(ssl=self._connection.ssl_context or True, limit=0, keepalive_timeout=60)
         self._session = aiohttp.ClientSession(
             connector=connector,
-            headers={"User-Agent": f"device-operator/{__version__}", "Accept": "application/json"},
+            headers={"User-Agent": f"device-operator/{__version__}"},
             read_bufsize=2**18,
         )
         return self
@@ -194,12 +203,19 @@ class Client:
         return await self._call("discover", resource, "GET", resource.path())
 
     async def pages(
-        self, resource: Resource, *, labels: str = "", fields: str = "", limit: int = PAGE
+        self,
+        resource: Resource,
+        *,
+        labels: str = "",
+        fields: str = "",
+        limit: int = PAGE,
+        metadata_only: bool = False,
     ) -> AsyncIterator[Object]:
         """The list, a page at a time, each the List object with its `metadata` and at most `limit` `items`."""
+        accept = _METADATA_LIST if metadata_only else _JSON
         params = _params(limit=str(limit), labelSelector=labels, fieldSelector=fields)
         while True:
-            page = await self._call("list", resource, "GET", resource.path(), params=params)
+            page = await self._call("list", resource, "GET", resource.path(), params=params, accept=accept)
             token = page.get("metadata", {}).get("continue", "")
             yield page
             del page  # a page of nodes is 7 MB of JSON: the next one must not come on top of it
@@ -208,7 +224,14 @@ class Client:
             params["continue"] = token
 
     async def watch(
-        self, resource: Resource, *, version: str, labels: str = "", fields: str = "", seconds: int = 290
+        self,
+        resource: Resource,
+        *,
+        version: str,
+        labels: str = "",
+        fields: str = "",
+        seconds: int = 290,
+        metadata_only: bool = False,
     ) -> AsyncIterator[WatchEvent]:
         """Changes after `version`, until the server ends the stream (after `seconds`) or falls silent.
 
@@ -224,9 +247,10 @@ class Client:
             fieldSelector=fields,
         )
         request = f"watch {resource}"
+        accept = _METADATA if metadata_only else _JSON
         async with self._send(
-            "watch", resource, "GET", resource.path(), params=params, timeout=self._watch_timeout
-        ) as (response):
+            "watch", resource, "GET", resource.path(), params=params, timeout=self._watch_timeout, accept=accept
+        ) as response:
             async for line in _lines(response.content):
                 event = json.loads(line)
                 if event["type"] == "ERROR":
@@ -272,12 +296,21 @@ class Client:
         *,
         params: Mapping[str, str] | None = None,
         body: object = None,
-        content: str = "application/json",
+        content: str = _JSON,
+        accept: str = _JSON,
     ) -> Object:
         for last in (False,) * (_RETRY_AFTER_TRIES - 1) + (True,):
             try:
                 async with self._send(
-                    verb, resource, method, path, params=params or {}, timeout=self._timeout, body=body, content=content
+                    verb,
+                    resource,
+                    method,
+                    path,
+                    params=params or {},
+                    timeout=self._timeout,
+                    body=body,
+                    content=content,
+                    accept=accept,
                 ) as response:
                     answer: Object = json.loads(await response.read())
                     return answer
@@ -298,10 +331,11 @@ class Client:
         params: Mapping[str, str],
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 -- aiohttp's own
         body: object = None,
-        content: str = "application/json",
+        content: str = _JSON,
+        accept: str = _JSON,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         assert self._session is not None
-        headers = {}
+        headers = {"Accept": accept}
         if authorization := await self._connection.authorization():
             headers["Authorization"] = authorization
         data = None
@@ -311,7 +345,13 @@ class Client:
         started, code = time.monotonic(), 0
         try:
             async with self._session.request(
-                method, self._connection.server + path, params=params, data=data, headers=headers, timeout=timeout
+                method,
+                self._connection.server + path,
+                params=params,
+                data=data,
+                headers=headers,
+                timeout=timeout,
+                server_hostname=self._connection.server_name,
             ) as response:
                 code = response.status
                 if verb == "watch":

@@ -1,0 +1,177 @@
+"""One list+watch, pruned on arrival, with what vanished while the watch was down.
+
+After a 410 the collection is listed again and compared with what was known: an object that went in the gap is
+reported as deleted. Nothing is taken for deleted because a list is incomplete: the old content stays until a
+whole new list has come.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from device_operator import errors
+from device_operator.cluster.client import PAGE, UNREACHABLE, ApiError, Client, Object, Resource
+
+logger = logging.getLogger(__name__)
+
+V = TypeVar("V")
+
+_BACKOFF = 0.5
+_BACKOFF_MAX = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Change(Generic[V]):
+    """`old` None: it appeared; `new` None: it vanished."""
+
+    name: str
+    old: V | None
+    new: V | None
+
+
+class Collection(Generic[V]):
+    """`prune` makes the view that is kept: views must compare equal when nothing of interest differs.
+
+    `prune` gets the view known before, so that a view can carry over what the object does not say.
+    """
+
+    def __init__(
+        self,
+        resource: Resource,
+        *,
+        prune: Callable[[Object, V | None], V],
+        changed: Callable[[Change[V]], None],
+        labels: str = "",
+        page: int = PAGE,
+        metadata_only: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.resource = resource
+        self.complete = asyncio.Event()
+        """Set once a whole list was read, for good: later gaps are closed by the difference of a new list."""
+        self._prune = prune
+        self._changed = changed
+        self._labels = labels
+        self._page = page
+        self._metadata_only = metadata_only
+        self._clock = clock
+        self._views: dict[str, V] = {}
+        self._version = ""
+        self._alive = clock()
+        self._fresh = clock()
+        self._failures = 0
+
+    @property
+    def views(self) -> Mapping[str, V]:
+        """By name. Read it, do not keep it: it changes."""
+        return self._views
+
+    def __iter__(self) -> Iterator[V]:
+        return iter(self._views.values())
+
+    def __len__(self) -> int:
+        return len(self._views)
+
+    @property
+    def age(self) -> float:
+        """Seconds since the API server last told something: an event, a bookmark, a list."""
+        return self._clock() - self._fresh
+
+    @property
+    def silence(self) -> float:
+        """Seconds since the last sign of life, failed attempts included: what grows here is a stuck watch."""
+        return self._clock() - self._alive
+
+    async def run(self, client: Client) -> None:
+        """For ever.
+
+        Raises:
+            errors.PermissionMissingError: list or watch is forbidden.
+        """
+        while True:
+            try:
+                if not self._version:
+                    await self._list(client)
+                await self._watch(client)
+                self._failures = 0
+            except ApiError as error:
+                if error.forbidden:
+                    raise errors.PermissionMissingError(
+                        f"the ServiceAccount may not list and watch {self.resource}: {error.message}; "
+                        "the chart's ClusterRole and Role have what is needed"
+                    ) from error
+                if error.gone:
+                    logger.info("listing again", extra={"resource": str(self.resource), "reason": error.reason})
+                self._version = ""  # whatever the refusal was, a new list mends it
+                await self._wait(error, at_once=error.gone and self._failures == 0)
+            except UNREACHABLE as error:
+                await self._wait(error)
+
+    async def _list(self, client: Client) -> None:
+        found: dict[str, V] = {}
+        version = ""
+        async for page in client.pages(
+            self.resource, labels=self._labels, limit=self._page, metadata_only=self._metadata_only
+        ):
+            self._sign_of_life()
+            version = page["metadata"]["resourceVersion"]
+            for item in page["items"]:
+                name = item["metadata"]["name"]
+                old = self._views.get(name)
+                new = self._prune(item, old)
+                found[name] = old if old is not None and old == new else new
+            page["items"].clear()
+            await asyncio.sleep(0)  # a big list must not keep the lease from being renewed
+        before, self._views = self._views, found
+        self._version = version
+        self.complete.set()
+        for name, new in found.items():
+            old = before.pop(name, None)
+            if old != new:
+                self._changed(Change(name, old, new))
+        for name, old in before.items():
+            self._changed(Change(name, old, None))
+
+    async def _watch(self, client: Client) -> None:
+        self._alive = self._clock()
+        async for event in client.watch(
+            self.resource, version=self._version, labels=self._labels, metadata_only=self._metadata_only
+        ):
+            self._sign_of_life()
+            self._failures = 0
+            self._version = event.object["metadata"]["resourceVersion"]
+            if event.kind == "BOOKMARK":
+                continue
+            name = event.object["metadata"]["name"]
+            old = self._views.get(name)
+            if event.kind == "DELETED":
+                if self._views.pop(name, None) is not None:
+                    self._changed(Change(name, old, None))
+                continue
+            new = self._prune(event.object, old)
+            if old != new:
+                self._views[name] = new
+                self._changed(Change(name, old, new))
+
+    def _sign_of_life(self) -> None:
+        self._alive = self._fresh = self._clock()
+
+    async def _wait(self, error: Exception, *, at_once: bool = False) -> None:
+        self._alive = self._clock()
+        wait = 0.0 if at_once else min(_BACKOFF * 2.0 ** min(self._failures, 16), _BACKOFF_MAX)
+        wait *= 0.5 + 0.5 * random.random()  # noqa: S311 -- spreads reconnects, protects nothing
+        self._failures += 1
+        if self._failures > 1:
+            logger.warning(
+                "watch interrupted",
+                extra={
+                    "resource": str(self.resource),
+                    "error": str(error) or type(error).__name__,
+                    "wait": round(wait, 1),
+                },
+            )
+        await asyncio.sleep(wait)

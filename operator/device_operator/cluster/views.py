@@ -1,0 +1,221 @@
+"""API objects as JSON, pruned to what the model keeps. Pure.
+
+Names and labels repeat over thousands of nodes: they are interned, so that each is in memory once.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from sys import intern
+from typing import Any, Final
+
+from device_agent.contract import names
+
+from device_operator.cluster.client import Object
+from device_operator.model import DaemonSetView, FailedCreate, InventoryView, NodeView, PodView, Taint
+from device_operator.render import ANNOTATION_TEMPLATE
+
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
+_MAX_TEXT: Final = 512
+"""Characters kept of a message that somebody else wrote."""
+_DEVICE_KEYS: Final = ("id", "resource", "health", "reason", "message", "since", "allocatedTo")
+_DROPPED: Final = frozenset({"devices", "excluded"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owned:
+    """An object in our namespace that carries our label; ours only if `owner_uid` is a DevicePluginConfig's.
+
+    `version`: what changes with every change that matters: a DaemonSet's generation, a ConfigMap's resourceVersion.
+    """
+
+    kind: str
+    name: str
+    uid: str
+    config: str
+    pool: str
+    owner_uid: str
+    version: int
+    deleting: bool
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    daemonset: DaemonSetView | None = None
+
+
+def moment(text: str | None) -> datetime | None:
+    """RFC 3339, with or without fractions, as an aware datetime."""
+    return datetime.fromisoformat(text) if text else None
+
+
+def node(raw: Object, _: NodeView | None) -> NodeView:
+    meta, spec = raw["metadata"], raw.get("spec", {})
+    ready = _condition(raw, "Ready")
+    return NodeView(
+        name=intern(meta["name"]),
+        labels=_interned(meta.get("labels")),
+        created=moment(meta.get("creationTimestamp")) or _EPOCH,
+        taints=tuple(
+            _taint(t["key"], t.get("value", ""), t["effect"]) for t in spec.get("taints", ()) if "effect" in t
+        ),
+        ready=ready.get("status") == "True",
+        ready_since=moment(ready.get("lastTransitionTime")),
+        deleting="deletionTimestamp" in meta,
+    )
+
+
+def daemonset(raw: Object, _: Owned | None) -> Owned:
+    meta, status = raw["metadata"], raw.get("status", {})
+    labels, annotations = _interned(meta.get("labels")), _interned(meta.get("annotations"))
+    view = DaemonSetView(
+        name=meta["name"],
+        uid=meta["uid"],
+        pool=labels.get(names.LABEL_POOL, ""),
+        generation=meta.get("generation", 0),
+        observed_generation=status.get("observedGeneration", 0),
+        desired=status.get("desiredNumberScheduled", 0),
+        updated=status.get("updatedNumberScheduled", 0),
+        available=status.get("numberAvailable", 0),
+        labels=labels,
+        annotations=annotations,
+    )
+    return _owned("DaemonSet", meta, version=view.generation, view=view)
+
+
+def configmap(raw: Object, _: Owned | None) -> Owned:
+    """From its metadata alone."""
+    return _owned("ConfigMap", raw["metadata"], version=int(raw["metadata"]["resourceVersion"]), view=None)
+
+
+def pod(raw: Object, _: PodView | None) -> PodView:
+    meta, spec, status = raw["metadata"], raw.get("spec", {}), raw.get("status", {})
+    labels = meta.get("labels", {})
+    ready, scheduled = _condition(raw, "Ready"), _condition(raw, "PodScheduled")
+    container: Object = next(iter(status.get("containerStatuses", ())), {})
+    state = container.get("state", {})
+    waiting = state.get("waiting", {})
+    terminated = state.get("terminated") or container.get("lastState", {}).get("terminated", {})
+    return PodView(
+        name=meta["name"],
+        node=spec.get("nodeName") or _wanted_node(spec),
+        config=intern(labels.get(names.LABEL_CONFIG, "")),
+        pool=intern(labels.get(names.LABEL_POOL, "")),
+        created=moment(meta.get("creationTimestamp")) or _EPOCH,
+        phase=intern(status.get("phase", "Pending")),
+        ready=ready.get("status") == "True",
+        ready_since=moment(ready.get("lastTransitionTime")),
+        deleting="deletionTimestamp" in meta,
+        template_hash=intern(meta.get("annotations", {}).get(ANNOTATION_TEMPLATE, "")),
+        waiting_reason=intern(waiting.get("reason", "")),
+        waiting_message=waiting.get("message", "")[:_MAX_TEXT],
+        terminated_reason=intern(terminated.get("reason", "")),
+        terminated_message=terminated.get("message", "")[:_MAX_TEXT],
+        exit_code=terminated.get("exitCode"),
+        restarts=container.get("restartCount", 0),
+        unscheduled=scheduled.get("message", "")[:_MAX_TEXT] if scheduled.get("status") == "False" else "",
+    )
+
+
+def inventory(raw: Object, before: InventoryView | None, *, now: datetime) -> InventoryView:
+    """`heartbeat_seen` moves to `now` only when lastHeartbeatTime differs: clocks of nodes are not trusted."""
+    meta, spec, status = raw["metadata"], raw.get("spec", {}), raw.get("status", {})
+    kept = {intern(key): value for key, value in status.items() if key not in _DROPPED}
+    kept["resources"] = tuple(_strings(entry) for entry in status.get("resources", ()))
+    kept["devices"] = tuple(
+        _strings({key: entry[key] for key in _DEVICE_KEYS if key in entry}) for entry in status.get("devices", ())
+    )
+    same = (
+        before is not None
+        and before.uid == meta["uid"]
+        and (before.status.get("lastHeartbeatTime") == status.get("lastHeartbeatTime"))
+    )
+    return InventoryView(
+        name=intern(meta["name"]),
+        uid=meta["uid"],
+        node=intern(spec.get("nodeName", "")),
+        config=intern(spec.get("configName", "")),
+        owner_uid=intern(_owner_uid(meta)),
+        status=kept,
+        heartbeat_seen=before.heartbeat_seen if same and before is not None else now,
+    )
+
+
+def failed_create(raw: Object) -> FailedCreate:
+    """From a core/v1 Event about a DaemonSet."""
+    seen = raw.get("series", {}) or {}
+    last = (
+        seen.get("lastObservedTime")
+        or raw.get("lastTimestamp")
+        or raw.get("eventTime")
+        or raw["metadata"].get("creationTimestamp")
+    )
+    return FailedCreate(
+        daemonset=raw["involvedObject"].get("name", ""),
+        message=raw.get("message", "")[:_MAX_TEXT],
+        last_seen=moment(last) or _EPOCH,
+    )
+
+
+def owner_uid(raw: Object) -> str:
+    """The uid of the DevicePluginConfig that owns the object; empty where none does."""
+    return _owner_uid(raw["metadata"])
+
+
+def owner_text(raw: Object) -> str:
+    """Who owns the object, for a message."""
+    owners = raw["metadata"].get("ownerReferences", ())
+    return ", ".join(f"{o['kind']} {o['name']}" for o in owners) or "nobody"
+
+
+def _owned(kind: str, meta: Object, *, version: int, view: DaemonSetView | None) -> Owned:
+    labels = view.labels if view else _interned(meta.get("labels"))
+    return Owned(
+        kind=kind,
+        name=meta["name"],
+        uid=meta["uid"],
+        config=labels.get(names.LABEL_CONFIG, ""),
+        pool=labels.get(names.LABEL_POOL, ""),
+        owner_uid=_owner_uid(meta),
+        version=version,
+        deleting="deletionTimestamp" in meta,
+        labels=labels,
+        annotations=view.annotations if view else _interned(meta.get("annotations")),
+        daemonset=view,
+    )
+
+
+def _owner_uid(meta: Object) -> str:
+    for owner in meta.get("ownerReferences", ()):
+        if owner["kind"] == "DevicePluginConfig" and owner["apiVersion"].startswith(f"{names.GROUP}/"):
+            return str(owner["uid"])
+    return ""
+
+
+def _condition(raw: Object, kind: str) -> Object:
+    conditions: list[Object] = raw.get("status", {}).get("conditions", [])
+    return next((c for c in conditions if c["type"] == kind), {})
+
+
+def _wanted_node(spec: Object) -> str | None:
+    """The DaemonSet controller pins a pod by metadata.name before the scheduler has bound it."""
+    required = (
+        spec.get("affinity", {}).get("nodeAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution", {})
+    )
+    for term in required.get("nodeSelectorTerms", ()):
+        for match in term.get("matchFields", ()):
+            if match.get("key") == "metadata.name" and match.get("values"):
+                return intern(match["values"][0])
+    return None
+
+
+@lru_cache(maxsize=1024)
+def _taint(key: str, value: str, effect: str) -> Taint:
+    return Taint(key, value, effect)
+
+
+def _interned(labels: Mapping[str, str] | None) -> dict[str, str]:
+    return {intern(key): intern(value) for key, value in (labels or {}).items()}
+
+
+def _strings(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {intern(key): intern(value) if isinstance(value, str) else value for key, value in entry.items()}
