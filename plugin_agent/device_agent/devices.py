@@ -1,0 +1,470 @@
+"""The device table: the one state of the agent, from which everything it tells anybody is read.
+
+Events go in (a selection, an answer of PodResources, the begin and end of an Allocate, a configuration), lists for
+the kubelet and snapshots for reports come out. No I/O and no clock: `now` is monotonic seconds, `wall` an aware
+datetime, and both come with the event.
+
+What the table must never do is drop an id that may be allocated: kubelets from 1.34 on dereference the missing
+entry (pkg/kubelet/cm/devicemanager: manager.go after Allocate, topology_hints.go after a restart). So an id leaves
+in two steps. First it is listed Unhealthy; it is gone when a List that was begun after the kubelet had been sent
+that list shows it free, no Allocate of it is in flight, and it was not handed out within the last hour without ever
+appearing in a List. A resource whose entry left the configuration goes as a whole once none of its ids is in use:
+the kubelet keeps the entries of a plugin that disconnects.
+
+A device that is in use under a name or an id it no longer has is offered under no other until then (HeldAs).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+from device_agent.allocation import Place
+from device_agent.contract.document import Document, Ownership, Resource, TopologyHints
+from device_agent.contract.names import replica_id
+from device_agent.contract.template import parse_template
+from device_agent.errors import UnavailableDevice, UnknownDevice
+from device_agent.holders import Holders
+from device_agent.ledger import Ledger
+from device_agent.listing import DRAINING, DUPLICATE, HELD_AS, MISSING, Device, Hardware, Leaving
+from device_agent.snapshot import Advertised, DeviceState, Health, ResourceState, TableSnapshot
+from device_agent.units import Grants, Identity, Selection, Unit
+
+__all__ = [
+    "Advertised",
+    "DeviceState",
+    "DeviceTable",
+    "Health",
+    "ResourceState",
+    "TableSnapshot",
+    "UnavailableDevice",
+    "UnknownDevice",
+]
+
+_Key = tuple[str, str]
+"""(resource name, device id)."""
+
+
+class DeviceTable:
+    """See the module. Every method that takes an event returns the names whose list changed, came or went."""
+
+    def __init__(self, document: Document) -> None:
+        self._next = document
+        self._entries = {r.name: r for r in document.resources}
+        self._of_name: dict[str, Resource] = {}
+        self._selection = Selection(units=(), excluded=(), refused={})
+        self._scanned = False
+        self._devices: dict[_Key, Device] = {}
+        self._ledger = Ledger()
+        self._groups: dict[str, tuple[Device, ...]] = {}
+        self._index: dict[str, dict[str, Device]] = {}
+        self._advertised: dict[str, tuple[Advertised, ...]] = {}
+        self._shapes: dict[str, tuple[object, ...]] = {}
+        self._places: dict[str, dict[str, Place]] = {}
+        self._going: dict[str, str] = {}
+
+    # Events
+
+    def configure(self, document: Document) -> None:
+        """A new configuration; it counts from the next selection on, which must have been made with it."""
+        self._next = document
+
+    def apply_selection(self, selection: Selection, *, now: float, wall: datetime) -> frozenset[str]:
+        """What one scan of the node gives."""
+        self._entries = {r.name: r for r in self._next.resources}
+        self._selection = selection
+        self._scanned = True
+        seen: set[_Key] = set()
+        for unit in selection.units:
+            key = (unit.resource, unit.id)
+            if key not in seen and unit.entry in self._entries:
+                seen.add(key)
+                self._of_name[unit.resource] = self._entries[unit.entry]
+                self._found(key, unit, wall=wall)
+        self._recognise()
+        for key, device in self._devices.items():
+            if key not in seen and device.present:
+                _leave(device, device.ids)
+                device.ids, device.present = (), False
+        return self._settle(now=now, wall=wall)
+
+    def apply_holders(self, holders: Holders | None, *, begun: float, now: float, wall: datetime) -> frozenset[str]:
+        """One answer of PodResources List that was asked for at `begun`; None: no answer, so nothing is dropped."""
+        self._ledger.listed(holders, begun=begun)
+        return self._settle(now=now, wall=wall)
+
+    def advance(self, *, now: float, wall: datetime) -> frozenset[str]:
+        """Time alone has passed: to be called at `wake_at`."""
+        return self._settle(now=now, wall=wall)
+
+    def allocation_begun(self, resource: str, ids: Sequence[str], *, now: float) -> int:  # noqa: ARG002
+        """An Allocate or GetPreferredAllocation is being answered; the ticket is for `allocation_ended`."""
+        return self._ledger.begin(resource, ids)
+
+    def allocation_ended(self, ticket: int, *, now: float, handed_out: bool) -> None:
+        """The answer is on its way. `handed_out`: the ids were granted."""
+        self._ledger.end(ticket, now=now, handed_out=handed_out)
+
+    # Answers
+
+    def resources(self) -> tuple[str, ...]:
+        """The names served now, sorted; a name stays while it has listed ids."""
+        return tuple(self._advertised)
+
+    def advertised(self, resource: str) -> tuple[Advertised, ...]:
+        """The list for ListAndWatch, by device and replica; empty for a name that is not served.
+
+        To be asked for that message only: an id may be dropped once this has returned it as unhealthy.
+        """
+        for device in self._of(resource):
+            for leaving in device.leaving.values():
+                leaving.shown = True
+        return self._advertised.get(resource, ())
+
+    def units_of(self, resource: str, ids: Sequence[str]) -> tuple[tuple[str, Unit], ...]:
+        """The units behind the ids of an Allocate.
+
+        An unhealthy device that is there is given out: health may change between the kubelet's choice and the
+        call, and a refusal rejects the pod for good.
+
+        Raises:
+            UnknownDevice: not an id of the resource.
+            UnavailableDevice: the device is gone, or not offered under this id.
+        """
+        known = self._index.get(resource, {})
+        found = []
+        for i in ids:
+            device = known.get(i)
+            if device is None:
+                raise UnknownDevice(resource, i)
+            if not device.present or device.reason == HELD_AS:
+                raise UnavailableDevice(resource, i, reason=device.reason, message=device.message)
+            if i in device.withheld or i in device.leaving:
+                raise UnavailableDevice(
+                    resource, i, reason=HELD_AS, message="the number of its replicas was lowered, retry"
+                )
+            found.append((i, device.unit))
+        return tuple(found)
+
+    def entry(self, resource: str) -> Resource:
+        """The configuration entry behind a served name, as of the selection in force.
+
+        Raises:
+            KeyError: the name is not served and in no entry.
+        """
+        entry = self._of_name.get(resource)
+        return entry if entry is not None else self._entries[resource]
+
+    def ours(self, resource: str) -> bool:
+        """Whether the name is served now, or stands in the configuration without a placeholder."""
+        return resource in self._groups or (resource in self._entries and not parse_template(resource).names)
+
+    def places(self, resource: str) -> Mapping[str, Place]:
+        """Where each listed id of the resource is, for `allocation.preferred`."""
+        places = self._places.get(resource)
+        if places is None:
+            places = {
+                i: Place(device=device.unit.id, numa_node=device.unit.numa_node, replica=index)
+                for device in self._of(resource)
+                for i, index, _ in device.listed()
+            }
+            self._places[resource] = places
+        return places
+
+    def held_ids(self) -> frozenset[str]:
+        """Ids in use or on their way there, and the devices they are of: what `maxDevices` must not exchange."""
+        used = self._ledger.used()
+        ids = {i for _, i in used}
+        for resource, i in used:
+            device = self._index.get(resource, {}).get(i)
+            ids.add(device.unit.id if device else _split_replica(i)[0])
+        return frozenset(ids)
+
+    def wake_at(self, *, now: float) -> float | None:
+        """When time alone may change a list (monotonic), or None."""
+        keys = [(name, i) for (name, _), device in self._devices.items() for i in device.leaving]
+        at = self._ledger.unseen_until(keys)
+        return None if at is None else max(at, now)
+
+    def snapshot(self) -> TableSnapshot:
+        """Everything that reports and metrics need."""
+        idle = {name for name in self._entries if name not in self._groups and self.ours(name)}
+        return TableSnapshot(
+            resources=tuple(self._state(name) for name in sorted(idle | set(self._groups))),
+            excluded=self._selection.excluded,
+            refused=self._selection.refused,
+            holders_known=self._ledger.known,
+            unknown_held=tuple(
+                sorted((n, i) for (n, _), device in self._devices.items() if device.ghost for i in device.leaving)
+            ),
+        )
+
+    def _state(self, name: str) -> ResourceState:
+        held = self._ledger.held(name)
+        devices = []
+        for device in self._of(name):
+            ids = tuple(i for i, _, _ in device.listed())
+            devices.append(
+                DeviceState(
+                    unit=device.unit,
+                    health=device.health,
+                    reason=device.reason,
+                    message=device.message,
+                    since=device.since,
+                    ids=ids,
+                    holders={i: held[i] for i in ids if held.get(i)},
+                )
+            )
+        entry = devices[0].unit.entry if devices else name
+        refused = self._selection.refused
+        return ResourceState(
+            name=name,
+            entry=entry,
+            devices=tuple(devices),
+            capacity=sum(len(d.ids) for d in devices),
+            allocated=sum(len(d.holders) for d in devices),
+            healthy=sum(d.health is Health.HEALTHY for d in devices),
+            message=refused.get(name) or refused.get(entry, ""),
+        )
+
+    # Within
+
+    def _of(self, resource: str) -> Sequence[Device]:
+        """Devices of a name by id, those that are listed with no id too."""
+        return self._groups.get(resource, ())
+
+    def _found(self, key: _Key, unit: Unit, *, wall: datetime) -> None:
+        device = self._devices.get(key)
+        if device is None:
+            device = self._devices[key] = Device(unit=unit, since=wall)
+        device.unit, device.present = unit, True
+        device.exclusive = self._entries[unit.entry].ownership is Ownership.EXCLUSIVE
+        if len(device.ids) != unit.replicas:
+            before, device.ids = device.ids, tuple(replica_id(unit.id, n) for n in range(unit.replicas))
+            _leave(device, before[unit.replicas :], first=unit.replicas)
+        if device.leaving:
+            for i in device.ids:
+                device.leaving.pop(i, None)
+
+    def _settle(self, *, now: float, wall: datetime) -> frozenset[str]:
+        self._ledger.expire(now=now)
+        self._drop(now=now)
+        if self._scanned and self._ledger.known:
+            self._adopt(wall=wall)
+        self._judge(wall=wall)
+        return self._publish()
+
+    def _drop(self, *, now: float) -> None:
+        """Let go of what may be let go of; nothing while PodResources does not answer."""
+        stale = [(key, device) for key, device in self._devices.items() if device.leaving]
+        for _, device in stale:
+            for leaving in device.leaving.values():
+                if leaving.shown and leaving.shown_by is None:
+                    leaving.shown_by = now
+        begun = self._ledger.begun
+        if not self._ledger.known or begun is None:
+            return
+        remaining = self._remaining()
+        for (name, key), device in stale:
+            for i, leaving in list(device.leaving.items()):
+                shown = leaving.shown_by is not None and leaving.shown_by <= begun
+                if (shown or name not in remaining) and not self._ledger.busy(name, i):
+                    del device.leaving[i]
+            if not device.present and not device.leaving:
+                del self._devices[name, key]
+
+    def _remaining(self) -> frozenset[str]:
+        """Names that are in the configuration or have an id in use: their lists lose ids one by one."""
+        return frozenset(
+            name
+            for (name, _), device in self._devices.items()
+            if device.present
+            or device.unit.entry in self._entries
+            or any(self._ledger.busy(name, i) for i in device.leaving)
+        )
+
+    def _adopt(self, *, wall: datetime) -> None:
+        """List ids that PodResources says are held under our names and nobody knows: they must not be missing."""
+        held = [(name, i) for name, i in self._ledger.holders() if self.ours(name)]
+        known = self._ids_of(name for name, _ in held)
+        for name, i in held:
+            if i in known[name]:
+                continue
+            of, index = _split_replica(i)
+            device = self._devices.get((name, of))
+            if device is None:
+                device = self._devices[name, of] = Device(unit=self._ghost(name, of), since=wall, present=False)
+                device.exclusive = self.entry(name).ownership is Ownership.EXCLUSIVE
+            device.leaving[i] = Leaving(index=index)
+
+    def _ghost(self, name: str, device_id: str) -> Unit:
+        return Unit(
+            entry=self.entry(name).name,
+            resource=name,
+            id=device_id,
+            value=device_id,
+            identity=Identity.VOLATILE,
+            source="",
+            attributes={},
+            nodes=(),
+            grants=Grants(),
+            hardware=(),
+        )
+
+    def _recognise(self) -> None:
+        """Ghosts' ids that a scan has found now: they are that device's."""
+        ghosts = [(name, device) for (name, _), device in self._devices.items() if device.ghost]
+        known = self._ids_of((name for name, _ in ghosts), leaving=False)
+        for name, ghost in ghosts:
+            for i in known[name].intersection(ghost.leaving):
+                del ghost.leaving[i]
+
+    def _ids_of(self, names: Iterable[str], *, leaving: bool = True) -> dict[str, set[str]]:
+        """All ids of devices under each of the names."""
+        ids: dict[str, set[str]] = {name: set() for name in names}
+        if ids:
+            for (name, _), device in self._devices.items():
+                if name in ids:
+                    ids[name].update(device.ids)
+                    if leaving:
+                        ids[name].update(device.leaving)
+        return ids
+
+    def _judge(self, *, wall: datetime) -> None:
+        gone = [device for device in self._devices.values() if not device.present]
+        blocking, moved = Hardware(), Hardware()
+        for device in gone:
+            if device.exclusive and self._busy(device):
+                blocking.add(device)
+        if gone:
+            for device in self._devices.values():
+                if device.present and device.exclusive:
+                    moved.add(device)
+        self._share_out_ids()
+        for device in self._devices.values():
+            if device.present:
+                self._judge_present(device, blocking, wall=wall)
+            else:
+                device.judge(Health.UNHEALTHY, *self._why_gone(device, moved), wall=wall)
+
+    def _busy(self, device: Device) -> tuple[str, ...]:
+        """The device's ids on their way out that are, or may be, in use."""
+        return tuple(i for i in device.leaving if self._ledger.busy(device.unit.resource, i))
+
+    def _share_out_ids(self) -> None:
+        """Ids are unique over all names: the kubelet finds a pod by the id alone (pod_devices.go, contract 1.3).
+
+        Those on their way out come first, as the kubelet has them; then the longer known devices.
+        """
+        self._going = {}
+        for (name, _), device in self._devices.items():
+            device.unlisted = frozenset(i for i in device.leaving if i in self._going)
+            for i in device.leaving:
+                self._going.setdefault(i, name)
+        taken = set(self._going)
+        for device in self._devices.values():
+            if double := taken.intersection(device.ids):
+                device.unlisted |= double
+            taken.update(device.ids)
+
+    def _judge_present(self, device: Device, blocking: Hardware, *, wall: datetime) -> None:
+        unit = device.unit
+        device.withheld = frozenset()
+        holder = blocking.sharing(unit) if blocking and device.exclusive else None
+        if holder is not None:
+            device.judge(Health.UNHEALTHY, HELD_AS, self._held_as(holder), wall=wall)
+        elif device.unlisted.issuperset(device.ids):
+            device.judge(Health.UNHEALTHY, *self._why_unlisted(unit), wall=wall)
+        elif unit.problem:
+            device.judge(Health.UNHEALTHY, *unit.problem, wall=wall)
+        else:
+            surplus = len(self._busy(device)) if device.leaving else 0
+            if surplus:
+                device.withheld = self._withheld(device, keep=max(0, len(device.ids) - surplus))
+            if surplus and len(device.withheld) == len(device.ids):
+                device.judge(Health.UNHEALTHY, HELD_AS, f"{surplus} ids of its former replicas are in use", wall=wall)
+            else:
+                device.judge(Health.HEALTHY, wall=wall)
+
+    def _why_unlisted(self, unit: Unit) -> tuple[str, str]:
+        if name := self._going.get(unit.id):
+            return HELD_AS, f"still listed as {unit.id} of {name}; offered when the kubelet has let go of that"
+        return DUPLICATE, f"the id {unit.id} is that of another device; choose a unit that tells them apart"
+
+    def _withheld(self, device: Device, *, keep: int) -> frozenset[str]:
+        """Free ids beyond `keep` in all; those in use stay healthy, as unhealthy would be said of their pods."""
+        used = [i for i in device.ids if self._ledger.busy(device.unit.resource, i)]
+        free = [i for i in device.ids if i not in set(used)]
+        return frozenset(free[max(0, keep - len(used)) :])
+
+    def _held_as(self, holder: Device) -> str:
+        name = holder.unit.resource
+        ids = self._busy(holder)
+        who = sorted({str(h) for i in ids for h in self._ledger.holders_of(name, i)})
+        by = f" by {', '.join(who[:3])}" if who else ""
+        return f"in use as {ids[0]} of {name}{by}; offered again when that is free"
+
+    def _why_gone(self, device: Device, present: Hardware) -> tuple[str, str]:
+        """(reason, message) of a device that the last selection does not have under this name and id."""
+        unit, selection = device.unit, self._selection
+        if device.ghost:
+            return MISSING, "the kubelet says that it is in use, and no scan has found it"
+        if refused := selection.refused.get(unit.resource) or selection.refused.get(unit.entry):
+            return DRAINING, refused
+        if unit.entry not in self._entries:
+            return DRAINING, "its resource left the configuration; listed until it is free"
+        if device.exclusive and (other := present.sharing(unit)) is not None:
+            return DRAINING, f"now {other.unit.id} of {other.unit.resource}; listed until it is free"
+        for excluded in selection.excluded:
+            if excluded.entry == unit.entry and excluded.id in (unit.id, unit.value):
+                return DRAINING, f"excluded now: {excluded.reason}; listed until it is free"
+        return MISSING, "the last scan did not find it"
+
+    def _publish(self) -> frozenset[str]:
+        """Make the lists, and tell which are not what they were."""
+        by_name: dict[str, list[Device]] = {}
+        for (name, _), device in self._devices.items():
+            by_name.setdefault(name, []).append(device)
+        self._groups = {n: tuple(sorted(by_name[n], key=lambda d: d.unit.id)) for n in sorted(by_name)}
+        self._of_name = {n: entry for n, entry in self._of_name.items() if n in by_name}
+        changed = set()
+        for name in self._groups.keys() | self._shapes.keys():
+            publish = name in self._groups and self.entry(name).allocation.topology_hints is TopologyHints.PUBLISH
+            shape = (publish, *((id(d), *d.shape()) for d in self._of(name)))
+            if self._shapes.get(name) != shape:
+                self._shapes[name] = shape
+                if self._relist(name, hints=publish):
+                    changed.add(name)
+        self._advertised = {n: self._advertised[n] for n in sorted(self._advertised)}
+        return frozenset(changed)
+
+    def _relist(self, name: str, *, hints: bool) -> bool:
+        """Make one name's list; whether the kubelet has to be told."""
+        index: dict[str, Device] = {}
+        ids: list[Advertised] = []
+        for device in self._of(name):
+            numa = device.unit.numa_node if hints else None
+            for i, _, healthy in device.listed():
+                index[i] = device
+                ids.append(Advertised(id=i, healthy=healthy, numa_node=numa))
+        before, after = self._advertised.get(name, ()), tuple(ids)
+        self._places.pop(name, None)
+        self._index[name], self._advertised[name] = index, after
+        if not after:
+            del self._index[name], self._advertised[name]
+        if name not in self._groups:
+            del self._shapes[name]
+        return before != after
+
+
+def _leave(device: Device, ids: Sequence[str], *, first: int = 0) -> None:
+    """Put listed ids on their way out; those that were never listed are just gone."""
+    for n, i in enumerate(ids, first):
+        if i not in device.unlisted:
+            device.leaving[i] = Leaving(index=n)
+
+
+def _split_replica(device_id: str) -> tuple[str, int]:
+    """What `names.replica_id` made the id of, and the replica's index, as far as the id shows it."""
+    device, separator, index = device_id.rpartition("::")
+    if separator and device and index.isascii() and index.isdecimal():
+        return device, int(index)
+    return device_id, 0

@@ -1,0 +1,20 @@
+"""Who holds which device, as one answer of the kubelet's PodResources service says. Values alone."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Holder:
+    """One container that has a device. PodResources gives no pod uid: a pod of the same name may be another one."""
+
+    namespace: str
+    pod: str
+    container: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.pod}"
+
+
+Holders = Mapping[str, Mapping[str, tuple[Holder, ...]]]
+"""Resource name -> device id -> the containers that have it. Plain init containers never appear in it."""

@@ -1,0 +1,106 @@
+"""What outlives the agent's process: one directory beside the kubelet's plugin sockets, readable for root alone.
+
+Sub-directories survive the kubelet's cleaning at start, which takes sockets (and in old versions every plain file)
+at the top level only (pkg/kubelet/cm/devicemanager/plugin/v1beta1/server.go). Each concern has a sub-directory of
+its own: `config/<object uid>.json` is the last document that the agent accepted, byte for byte.
+
+Calls block on the disk for some milliseconds. None of them raises for what is on it or for a full disk: the agent
+serves without its memory, and says what is wrong with it.
+"""
+
+import hashlib
+import os
+import re
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from device_agent.contract.check import problems
+from device_agent.contract.document import ContractError, Document, parse
+from device_agent.contract.names import MAX_DOCUMENT_BYTES
+
+DIRECTORY: Final = "device-operator"
+"""Below the device-plugins directory."""
+
+_MODE = 0o700
+_UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """A document found on disk. `raw`: its bytes; `sha256`: their hash in hex, the observedConfigHash."""
+
+    document: Document
+    raw: bytes
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.raw).hexdigest()
+
+
+class NodeState:
+    """The directory of one node, seen by the agent of one object.
+
+    `device_plugins`: the kubelet's plugin directory; `object_uid`: the DevicePluginConfig's uid.
+    """
+
+    def __init__(self, device_plugins: Path, *, object_uid: str) -> None:
+        if not _UID.fullmatch(object_uid):
+            raise ValueError(f"{object_uid!r} is no object uid")
+        self.directory = device_plugins / DIRECTORY
+        self._config = self.directory / "config" / f"{object_uid}.json"
+
+    def remember(self, raw: bytes) -> str | None:
+        """Keep the document in force. Returns why that failed, or None."""
+        try:
+            self._make(self._config.parent)
+            _replace(self._config, raw)
+        except OSError as error:
+            return f"the configuration could not be kept on the node: {error}"
+        return None
+
+    def recall(self) -> tuple[Remembered | None, str]:
+        """The document last kept, and '' or why there is none; both empty-handed when none was ever kept."""
+        try:
+            with self._config.open("rb") as file:
+                raw = file.read(MAX_DOCUMENT_BYTES + 1)
+        except FileNotFoundError:
+            return None, ""
+        except OSError as error:
+            return None, f"the configuration kept on the node cannot be read: {error}"
+        if len(raw) > MAX_DOCUMENT_BYTES:
+            return None, f"the configuration kept on the node is longer than {MAX_DOCUMENT_BYTES:,} bytes"
+        try:
+            document = parse(raw)
+        except (ContractError, RecursionError) as error:
+            return None, f"the configuration kept on the node cannot be used: {error}"
+        if wrong := problems(document):
+            return None, f"the configuration kept on the node cannot be used: {wrong[0]}"
+        return Remembered(document=document, raw=raw), ""
+
+    def _make(self, directory: Path) -> None:
+        for path in (self.directory, directory):
+            path.mkdir(mode=_MODE, exist_ok=True)
+            path.chmod(_MODE)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write so that a crash at any moment leaves the old content or the new one, never a part."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            Path(name).unlink()
+        raise
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)  # the rename itself
+    finally:
+        os.close(directory)
