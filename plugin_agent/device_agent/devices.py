@@ -17,6 +17,7 @@ A device that is in use under a name or an id it no longer has is offered under 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
+from device_agent import offering
 from device_agent.allocation import Place
 from device_agent.contract.document import Document, Ownership, Resource, TopologyHints
 from device_agent.contract.names import replica_id
@@ -24,7 +25,8 @@ from device_agent.contract.template import parse_template
 from device_agent.errors import UnavailableDevice, UnknownDevice
 from device_agent.holders import Holders
 from device_agent.ledger import Ledger
-from device_agent.listing import DRAINING, DUPLICATE, HELD_AS, MISSING, Device, Hardware, Leaving
+from device_agent.listing import Device, Leaving
+from device_agent.offering import HELD_AS
 from device_agent.snapshot import Advertised, DeviceState, Health, ResourceState, TableSnapshot
 from device_agent.units import Grants, Identity, Selection, Unit
 
@@ -59,7 +61,6 @@ class DeviceTable:
         self._advertised: dict[str, tuple[Advertised, ...]] = {}
         self._shapes: dict[str, tuple[object, ...]] = {}
         self._places: dict[str, dict[str, Place]] = {}
-        self._going: dict[str, str] = {}
 
     # Events
 
@@ -70,6 +71,7 @@ class DeviceTable:
     def apply_selection(self, selection: Selection, *, now: float, wall: datetime) -> frozenset[str]:
         """What one scan of the node gives."""
         self._entries = {r.name: r for r in self._next.resources}
+        self._of_name = {n: self._entries.get(entry.name, entry) for n, entry in self._of_name.items()}
         self._selection = selection
         self._scanned = True
         seen: set[_Key] = set()
@@ -145,10 +147,10 @@ class DeviceTable:
         return tuple(found)
 
     def entry(self, resource: str) -> Resource:
-        """The configuration entry behind a served name, as of the selection in force.
+        """The configuration entry behind a name, as of the selection in force; of a name that is gone the last one.
 
         Raises:
-            KeyError: the name is not served and in no entry.
+            KeyError: the name was never served and is in no entry.
         """
         entry = self._of_name.get(resource)
         return entry if entry is not None else self._entries[resource]
@@ -249,7 +251,9 @@ class DeviceTable:
         self._drop(now=now)
         if self._scanned and self._ledger.known:
             self._adopt(wall=wall)
-        self._judge(wall=wall)
+        offering.judge(
+            self._devices.values(), ledger=self._ledger, selection=self._selection, entries=self._entries, wall=wall
+        )
         return self._publish()
 
     def _drop(self, *, now: float) -> None:
@@ -291,23 +295,10 @@ class DeviceTable:
             of, index = _split_replica(i)
             device = self._devices.get((name, of))
             if device is None:
-                device = self._devices[name, of] = Device(unit=self._ghost(name, of), since=wall, present=False)
-                device.exclusive = self.entry(name).ownership is Ownership.EXCLUSIVE
+                entry = self._of_name.setdefault(name, self.entry(name))
+                device = self._devices[name, of] = Device(unit=_ghost(entry, name, of), since=wall, present=False)
+                device.exclusive = entry.ownership is Ownership.EXCLUSIVE
             device.leaving[i] = Leaving(index=index)
-
-    def _ghost(self, name: str, device_id: str) -> Unit:
-        return Unit(
-            entry=self.entry(name).name,
-            resource=name,
-            id=device_id,
-            value=device_id,
-            identity=Identity.VOLATILE,
-            source="",
-            attributes={},
-            nodes=(),
-            grants=Grants(),
-            hardware=(),
-        )
 
     def _recognise(self) -> None:
         """Ghosts' ids that a scan has found now: they are that device's."""
@@ -328,103 +319,12 @@ class DeviceTable:
                         ids[name].update(device.leaving)
         return ids
 
-    def _judge(self, *, wall: datetime) -> None:
-        gone = [device for device in self._devices.values() if not device.present]
-        blocking, moved = Hardware(), Hardware()
-        for device in gone:
-            if device.exclusive and self._busy(device):
-                blocking.add(device)
-        if gone:
-            for device in self._devices.values():
-                if device.present and device.exclusive:
-                    moved.add(device)
-        self._share_out_ids()
-        for device in self._devices.values():
-            if device.present:
-                self._judge_present(device, blocking, wall=wall)
-            else:
-                device.judge(Health.UNHEALTHY, *self._why_gone(device, moved), wall=wall)
-
-    def _busy(self, device: Device) -> tuple[str, ...]:
-        """The device's ids on their way out that are, or may be, in use."""
-        return tuple(i for i in device.leaving if self._ledger.busy(device.unit.resource, i))
-
-    def _share_out_ids(self) -> None:
-        """Ids are unique over all names: the kubelet finds a pod by the id alone (pod_devices.go, contract 1.3).
-
-        Those on their way out come first, as the kubelet has them; then the longer known devices.
-        """
-        self._going = {}
-        for (name, _), device in self._devices.items():
-            device.unlisted = frozenset(i for i in device.leaving if i in self._going)
-            for i in device.leaving:
-                self._going.setdefault(i, name)
-        taken = set(self._going)
-        for device in self._devices.values():
-            if double := taken.intersection(device.ids):
-                device.unlisted |= double
-            taken.update(device.ids)
-
-    def _judge_present(self, device: Device, blocking: Hardware, *, wall: datetime) -> None:
-        unit = device.unit
-        device.withheld = frozenset()
-        holder = blocking.sharing(unit) if blocking and device.exclusive else None
-        if holder is not None:
-            device.judge(Health.UNHEALTHY, HELD_AS, self._held_as(holder), wall=wall)
-        elif device.unlisted.issuperset(device.ids):
-            device.judge(Health.UNHEALTHY, *self._why_unlisted(unit), wall=wall)
-        elif unit.problem:
-            device.judge(Health.UNHEALTHY, *unit.problem, wall=wall)
-        else:
-            surplus = len(self._busy(device)) if device.leaving else 0
-            if surplus:
-                device.withheld = self._withheld(device, keep=max(0, len(device.ids) - surplus))
-            if surplus and len(device.withheld) == len(device.ids):
-                device.judge(Health.UNHEALTHY, HELD_AS, f"{surplus} ids of its former replicas are in use", wall=wall)
-            else:
-                device.judge(Health.HEALTHY, wall=wall)
-
-    def _why_unlisted(self, unit: Unit) -> tuple[str, str]:
-        if name := self._going.get(unit.id):
-            return HELD_AS, f"still listed as {unit.id} of {name}; offered when the kubelet has let go of that"
-        return DUPLICATE, f"the id {unit.id} is that of another device; choose a unit that tells them apart"
-
-    def _withheld(self, device: Device, *, keep: int) -> frozenset[str]:
-        """Free ids beyond `keep` in all; those in use stay healthy, as unhealthy would be said of their pods."""
-        used = [i for i in device.ids if self._ledger.busy(device.unit.resource, i)]
-        free = [i for i in device.ids if i not in set(used)]
-        return frozenset(free[max(0, keep - len(used)) :])
-
-    def _held_as(self, holder: Device) -> str:
-        name = holder.unit.resource
-        ids = self._busy(holder)
-        who = sorted({str(h) for i in ids for h in self._ledger.holders_of(name, i)})
-        by = f" by {', '.join(who[:3])}" if who else ""
-        return f"in use as {ids[0]} of {name}{by}; offered again when that is free"
-
-    def _why_gone(self, device: Device, present: Hardware) -> tuple[str, str]:
-        """(reason, message) of a device that the last selection does not have under this name and id."""
-        unit, selection = device.unit, self._selection
-        if device.ghost:
-            return MISSING, "the kubelet says that it is in use, and no scan has found it"
-        if refused := selection.refused.get(unit.resource) or selection.refused.get(unit.entry):
-            return DRAINING, refused
-        if unit.entry not in self._entries:
-            return DRAINING, "its resource left the configuration; listed until it is free"
-        if device.exclusive and (other := present.sharing(unit)) is not None:
-            return DRAINING, f"now {other.unit.id} of {other.unit.resource}; listed until it is free"
-        for excluded in selection.excluded:
-            if excluded.entry == unit.entry and excluded.id in (unit.id, unit.value):
-                return DRAINING, f"excluded now: {excluded.reason}; listed until it is free"
-        return MISSING, "the last scan did not find it"
-
     def _publish(self) -> frozenset[str]:
         """Make the lists, and tell which are not what they were."""
         by_name: dict[str, list[Device]] = {}
         for (name, _), device in self._devices.items():
             by_name.setdefault(name, []).append(device)
         self._groups = {n: tuple(sorted(by_name[n], key=lambda d: d.unit.id)) for n in sorted(by_name)}
-        self._of_name = {n: entry for n, entry in self._of_name.items() if n in by_name}
         changed = set()
         for name in self._groups.keys() | self._shapes.keys():
             publish = name in self._groups and self.entry(name).allocation.topology_hints is TopologyHints.PUBLISH
@@ -453,6 +353,21 @@ class DeviceTable:
         if name not in self._groups:
             del self._shapes[name]
         return before != after
+
+
+def _ghost(entry: Resource, resource: str, device_id: str) -> Unit:
+    return Unit(
+        entry=entry.name,
+        resource=resource,
+        id=device_id,
+        value=device_id,
+        identity=Identity.VOLATILE,
+        source="",
+        attributes={},
+        nodes=(),
+        grants=Grants(),
+        hardware=(),
+    )
 
 
 def _leave(device: Device, ids: Sequence[str], *, first: int = 0) -> None:

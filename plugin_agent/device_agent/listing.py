@@ -1,25 +1,11 @@
-"""One device under one resource name, as the table keeps it: which of its ids the kubelet is told, and how.
-
-Two questions are answered here: why a device is not offered, and which ids of an offered one are held back. Both
-serve one rule: no hardware is in use under two names or ids beyond its replicas.
-"""
+"""One device under one resource name, as the table keeps it: which of its ids the kubelet is told, and how."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
 
 from device_agent.snapshot import Health
 from device_agent.units import Unit
-
-MISSING: Final = "Missing"
-"""Discovery no longer finds the device."""
-DRAINING: Final = "Draining"
-"""The device is there, and the configuration offers it no longer under this name and id."""
-HELD_AS: Final = "HeldAs"
-"""The device is in use under another name or id, and offered again when it is free."""
-DUPLICATE: Final = "DuplicateIdentity"
-"""Another device is listed with the same id."""
 
 
 @dataclass(slots=True)
@@ -31,7 +17,7 @@ class Leaving:
     shown_by: float | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Device:
     """One unit under one resource name. `ids`: of its present replicas; `withheld`: those not offered now.
 

@@ -1,0 +1,156 @@
+"""Which devices are offered, and why the others are not. Pure: verdicts are written to the table's devices.
+
+Two rules stand above health. Ids are unique over all resource names, as the kubelet finds the pod of a device by
+the id alone (pkg/kubelet/cm/devicemanager/pod_devices.go, getPodAndContainerForDevice). And hardware that is in
+use under one name or id is offered under no other, nor more often than it has replicas: whatever was edited,
+nothing is held twice.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from device_agent.contract.document import Resource
+from device_agent.ledger import Ledger
+from device_agent.listing import Device, Hardware
+from device_agent.snapshot import Health
+from device_agent.units import Selection, Unit
+
+MISSING: Final = "Missing"
+"""Discovery no longer finds the device."""
+DRAINING: Final = "Draining"
+"""The device is there, and the configuration offers it no longer under this name and id."""
+HELD_AS: Final = "HeldAs"
+"""The device is in use under another name or id, and offered again when it is free."""
+DUPLICATE: Final = "DuplicateIdentity"
+"""Another device is listed with the same id."""
+
+
+def judge(
+    devices: Iterable[Device],
+    *,
+    ledger: Ledger,
+    selection: Selection,
+    entries: Mapping[str, Resource],
+    wall: datetime,
+) -> None:
+    """A verdict for each device, in the order in which the table came to know them: earlier ones keep their ids."""
+    everything = tuple(devices)
+    gone = [device for device in everything if not device.present]
+    blocking, moved = Hardware(), Hardware()
+    for device in gone:
+        if device.exclusive and _in_use(device, ledger):
+            blocking.add(device)
+    if gone:
+        for device in everything:
+            if device.present and device.exclusive:
+                moved.add(device)
+    leaving = _share_out_ids(everything)
+    present = _Present(ledger=ledger, blocking=blocking, leaving=leaving, wall=wall)
+    for device in everything:
+        device.withheld = frozenset()
+        if device.present:
+            present.judge(device)
+        else:
+            reason, message = _why_gone(device, moved, selection, entries)
+            device.judge(Health.UNHEALTHY, reason, message, wall=wall)
+
+
+def _in_use(device: Device, ledger: Ledger) -> tuple[str, ...]:
+    """The device's ids on their way out that are, or may be, in use."""
+    return tuple(i for i in device.leaving if ledger.busy(device.unit.resource, i))
+
+
+def _share_out_ids(devices: tuple[Device, ...]) -> dict[str, str]:
+    """Who is listed with which id; those on their way out first, as the kubelet has them. Returns theirs with names."""
+    leaving: dict[str, str] = {}
+    for device in devices:
+        if device.leaving:
+            device.unlisted = frozenset(leaving.keys() & device.leaving.keys())
+            for i in device.leaving:
+                leaving.setdefault(i, device.unit.resource)
+        elif device.unlisted:
+            device.unlisted = frozenset()
+    taken = set(leaving)
+    for device in devices:
+        before = len(taken)
+        taken.update(device.ids)
+        if len(taken) - before != len(device.ids):
+            _take_doubles(device, devices, leaving)
+    return leaving
+
+
+def _take_doubles(device: Device, devices: tuple[Device, ...], leaving: Mapping[str, str]) -> None:
+    earlier = {i for other in devices[: devices.index(device)] for i in other.ids}
+    device.unlisted |= {i for i in device.ids if i in earlier or i in leaving}
+
+
+@dataclass(frozen=True, slots=True)
+class _Present:
+    """Judges devices that the last selection has. `leaving`: ids on their way out -> the name they are listed under."""
+
+    ledger: Ledger
+    blocking: Hardware
+    leaving: Mapping[str, str]
+    wall: datetime
+
+    def judge(self, device: Device) -> None:
+        unit = device.unit
+        health, reason, message = Health.UNHEALTHY, "", ""
+        holder = self.blocking.sharing(unit) if self.blocking and device.exclusive else None
+        if holder is not None:
+            reason, message = HELD_AS, self._held_as(holder)
+        elif device.unlisted.issuperset(device.ids):
+            reason, message = self._why_unlisted(unit)
+        elif unit.problem:
+            reason, message = unit.problem
+        else:
+            surplus = len(_in_use(device, self.ledger)) if device.leaving else 0
+            if surplus:
+                device.withheld = self._withheld(device, keep=len(device.ids) - surplus)
+            if surplus and len(device.withheld) == len(device.ids):
+                reason, message = (
+                    HELD_AS,
+                    f"in use by {surplus} of its former replicas; offered again when they are free",
+                )
+            else:
+                health = Health.HEALTHY
+        device.judge(health, reason, message, wall=self.wall)
+
+    def _withheld(self, device: Device, *, keep: int) -> frozenset[str]:
+        """Free ids beyond `keep` in all. Those in use stay healthy: it is their pods that would be said unhealthy."""
+        used = {i for i in device.ids if self.ledger.busy(device.unit.resource, i)}
+        free = [i for i in device.ids if i not in used]
+        return frozenset(free[max(0, keep - len(used)) :])
+
+    def _held_as(self, holder: Device) -> str:
+        name = holder.unit.resource
+        ids = _in_use(holder, self.ledger)
+        who = sorted({str(h) for i in ids for h in self.ledger.holders_of(name, i)})
+        by = f" by {', '.join(who[:3])}" if who else ""
+        return f"in use as {ids[0]} of {name}{by}; offered again when that is free"
+
+    def _why_unlisted(self, unit: Unit) -> tuple[str, str]:
+        if name := self.leaving.get(unit.id):
+            return HELD_AS, f"still listed as {unit.id} of {name}; offered when the kubelet has let go of that"
+        return DUPLICATE, f"the id {unit.id} is that of another device; choose a unit that tells them apart"
+
+
+def _why_gone(
+    device: Device, present: Hardware, selection: Selection, entries: Mapping[str, Resource]
+) -> tuple[str, str]:
+    """(reason, message) of a device that the last selection does not have under this name and id."""
+    unit = device.unit
+    if device.ghost:
+        return MISSING, "the kubelet says that it is in use, and no scan has found it"
+    if refused := selection.refused.get(unit.resource) or selection.refused.get(unit.entry):
+        return DRAINING, refused
+    if unit.entry not in entries:
+        return DRAINING, "its resource left the configuration; listed until it is free"
+    if device.exclusive and (other := present.sharing(unit)) is not None:
+        return DRAINING, f"now {other.unit.id} of {other.unit.resource}; listed until it is free"
+    for excluded in selection.excluded:
+        if excluded.entry == unit.entry and excluded.id in (unit.id, unit.value):
+            return DRAINING, f"excluded now: {excluded.reason}; listed until it is free"
+    return MISSING, "the last scan did not find it"
