@@ -28,7 +28,7 @@ _BOOTSTRAP = (
     "mmdebstrap",
     "--quiet",
     "--variant=essential",
-    "--include=python3,python3-venv,ca-certificates",
+    "--include=python3,python3-venv,ca-certificates,libstdc++6",  # what python:slim has and wheels build on
     *(f"--dpkgopt=path-exclude=/usr/share/{below}/*" for below in ("doc", "info", "locale", "man")),
     _SUITE,
 )
