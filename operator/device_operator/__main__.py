@@ -11,6 +11,7 @@ Flags of `run`; each has an environment variable, DEVICE_OPERATOR_ and the flag 
     --agent-image-pull-policy POLICY      Always | IfNotPresent | Never [IfNotPresent]
     --agent-image-pull-secret NAME        repeatable; environment: comma-separated
     --agent-service-account NAME          [device-agent]
+    --agent-selinux-type TYPE             [container_device_plugin_t]
     --kubeconfig PATH  --context NAME     [in-cluster, else as kubectl finds it]
     --identity NAME                       name in the Lease [host name and a random suffix]
     --lease-name NAME                     [device-operator]

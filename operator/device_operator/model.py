@@ -121,6 +121,15 @@ class InventoryView:
     heartbeat_seen: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class ApplyProblem:
+    """What of a pool could not be written. `reason`: NotOwned (left alone) or ApplyFailed (tried again)."""
+
+    pool: str
+    reason: str
+    message: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
     """`nodes`: all of the cluster; the rest: this object's. `complete`: every list has been read once in full."""
@@ -132,6 +141,7 @@ class Observed:
     inventories: tuple[InventoryView, ...] = ()
     failed_creates: tuple[FailedCreate, ...] = ()
     complete: bool = True
+    problems: tuple[ApplyProblem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

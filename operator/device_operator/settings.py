@@ -36,6 +36,10 @@ class Settings:
     )
     agent_service_account: str = _setting("device-agent", "ServiceAccount of the agent's pods", group="render")
 
+    agent_selinux_type: str = _setting(
+        "container_device_plugin_t", "SELinux type of the agent's container", group="render"
+    )
+
     kubeconfig: str = _setting("", "path of a kubeconfig (default: in-cluster, else as kubectl finds it)")
     context: str = _setting("", "context of the kubeconfig")
     identity: str = _setting("", "name in the Lease (default: host name and a random suffix)")

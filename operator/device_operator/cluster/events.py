@@ -1,0 +1,114 @@
+"""core/v1 Events about DevicePluginConfigs: each happening once, whatever restarts in between.
+
+The name is a hash of the object and of what happened (the notice's key has reason, device and since), so writing
+it again answers AlreadyExists. Events of cluster-scoped objects live in the namespace `default`.
+"""
+
+import hashlib
+import logging
+import time
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import Final
+
+from device_agent.contract import names
+
+from device_operator.cluster.client import UNREACHABLE, ApiError, Client, Object, Resource
+from device_operator.model import Identity, Notice
+
+logger = logging.getLogger(__name__)
+
+EVENTS: Final = Resource("", "v1", "events", "default")
+COMPONENT: Final = "device-operator"
+_MAX_MESSAGE: Final = 1024
+"""Bytes that the API server takes of an Event's message."""
+_MAX_KNOWN: Final = 4096
+
+
+class EventWriter:
+    """At most `burst` Events of an object at once, then one in `refill` seconds; the rest is dropped and counted."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        identity: str,
+        burst: int = 25,
+        refill: float = 10.0,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._client = client
+        self._instance = identity
+        self._burst = burst
+        self._refill = refill
+        self._clock = clock
+        self._now = now
+        self._tokens: dict[str, tuple[float, float]] = {}
+        self._known: dict[str, None] = {}
+        self.dropped = 0
+
+    async def write(self, identity: Identity, notices: Iterable[Notice]) -> None:
+        """An Event that cannot be written is logged: telling must not keep the work from being done."""
+        for notice in notices:
+            name = event_name(identity, notice)
+            if name in self._known:
+                continue
+            if not self._take(identity.uid):
+                self.dropped += 1
+                logger.warning("event dropped", extra={"object": identity.name, "reason": notice.reason})
+                continue
+            try:
+                await self._client.create(EVENTS, self._body(identity, notice, name))
+            except ApiError as error:
+                if not error.already_exists:
+                    logger.warning("event not written", extra={"object": identity.name, "error": str(error)})
+                    continue
+            except UNREACHABLE as error:
+                logger.warning("event not written", extra={"object": identity.name, "error": str(error)})
+                continue
+            self._known[name] = None
+            if len(self._known) > _MAX_KNOWN:
+                del self._known[next(iter(self._known))]
+
+    def forget(self, uid: str) -> None:
+        self._tokens.pop(uid, None)
+
+    def _take(self, uid: str) -> bool:
+        now = self._clock()
+        tokens, at = self._tokens.get(uid, (float(self._burst), now))
+        tokens = min(float(self._burst), tokens + (now - at) / self._refill)
+        allowed = tokens >= 1.0
+        self._tokens[uid] = (tokens - 1.0 if allowed else tokens, now)
+        return allowed
+
+    def _body(self, identity: Identity, notice: Notice, name: str) -> Object:
+        now = self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        message = notice.message.encode()
+        if len(message) > _MAX_MESSAGE:
+            message = message[: _MAX_MESSAGE - 3] + "…".encode()
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": EVENTS.namespace},
+            "involvedObject": {
+                "apiVersion": names.API_VERSION,
+                "kind": "DevicePluginConfig",
+                "name": identity.name,
+                "uid": identity.uid,
+            },
+            "type": notice.type,
+            "reason": notice.reason,
+            "message": message.decode("utf-8", "ignore"),
+            "count": 1,
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "source": {"component": COMPONENT},
+            "reportingComponent": f"{names.GROUP}/{COMPONENT}",
+            "reportingInstance": self._instance,
+        }
+
+
+def event_name(identity: Identity, notice: Notice) -> str:
+    what = f"{identity.uid}\n{notice.type}\n{notice.reason}\n{notice.key}"
+    return f"{identity.name}.{hashlib.sha256(what.encode()).hexdigest()[:16]}"

@@ -1,0 +1,90 @@
+"""kopf: DevicePluginConfig events into the store and the queue. Nothing else.
+
+Only `on.event`: kopf then writes nothing on the object, no finalizer and no annotation, so `kubectl delete` works
+with the operator gone. Each setting below that differs from kopf's default is one that a cluster has taught.
+"""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import kopf
+from device_agent.contract import names
+
+from device_operator.cluster.client import Connection
+from device_operator.configs import ConfigStore
+
+_LOGIN: Final = timedelta(minutes=10)
+
+
+def make_registry(
+    *,
+    configs: ConfigStore,
+    connection: Connection,
+    enqueue: Callable[[str], None],
+    lifetime: timedelta = _LOGIN,
+) -> kopf.OperatorRegistry:
+    """An explicit registry: kopf's own is global, and tests would share it."""
+    registry = kopf.OperatorRegistry()
+
+    @kopf.on.login(registry=registry)
+    async def login(**_: Any) -> kopf.ConnectionInfo:
+        return await _credentials(connection, expires=datetime.now(UTC) + lifetime)
+
+    @kopf.on.event(names.GROUP, names.VERSION, "devicepluginconfigs", registry=registry)
+    async def changed(event: Any, **_: Any) -> None:
+        raw = event["object"]
+        name, uid = raw["metadata"]["name"], raw["metadata"]["uid"]
+        if event["type"] == "DELETED":
+            moved = configs.drop(name, uid=uid)
+        else:
+            moved = configs.put(_plain(raw))
+        if not moved:
+            return  # our own status writes come back
+        # what one object takes or frees, another may be waiting for
+        for concerned in {name, *(c.identity.name for c in configs)}:
+            enqueue(concerned)
+
+    return registry
+
+
+def make_settings() -> kopf.OperatorSettings:
+    settings = kopf.OperatorSettings()
+    settings.peering.standalone = True  # a foreign ClusterKopfPeering named `default` would pause us
+    settings.scanning.disabled = True  # the CRDs are waited for before kopf starts: no rights on CRDs and namespaces
+    settings.posting.enabled = False
+    settings.posting.loggers = False
+    settings.watching.chunk_size = 500
+    settings.watching.connect_timeout = 10
+    settings.queueing.idle_timeout = 0.5  # each worker keeps its object in memory for so long
+    settings.queueing.worker_limit = None
+    settings.networking.request_timeout = 30
+    settings.networking.connect_timeout = 10
+    settings.networking.enforce_retry_after = True
+    settings.execution.max_workers = 4
+    settings.process.ultimate_exiting_timeout = 20  # below the pod's terminationGracePeriodSeconds
+    settings.persistence.finalizer = f"{names.GROUP}/finalizer"  # never written, as every other of kopf's names
+    settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=names.GROUP)
+    settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=names.GROUP)
+    return settings
+
+
+async def _credentials(connection: Connection, *, expires: datetime) -> kopf.ConnectionInfo:
+    """Ours, for a while: kopf reads a ServiceAccount token once, and the file's content is replaced every hour."""
+    configuration = connection.configuration
+    scheme, _, token = (await connection.authorization() or "").partition(" ")
+    return kopf.ConnectionInfo(
+        server=connection.server,
+        ca_path=configuration.ssl_ca_cert,
+        ca_data=configuration.ca_cert_data,
+        insecure=not configuration.verify_ssl,
+        scheme=scheme.capitalize() or None,
+        token=token or None,
+        certificate_path=configuration.cert_file,
+        private_key_path=configuration.key_file,
+        expiration=expires,
+    )
+
+
+def _plain(raw: Any) -> dict[str, Any]:
+    return dict(raw)

@@ -1,0 +1,306 @@
+"""One level-triggered pass for one DevicePluginConfig: observe, decide, apply, report.
+
+The contract: a pass is told a name and nothing of what happened. It may run at any time, twice, or after any
+loss of memory, and brings the cluster and the status to where they belong. Where nothing differs it writes
+nothing and asks nothing. What it raises makes the caller try again after a back-off; what it returns says when
+time alone makes another look worthwhile.
+"""
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from device_operator import errors, pacing, status
+from device_operator.cluster.apply import Applier
+from device_operator.cluster.cache import CONFIGS, INVENTORIES, ClusterCache
+from device_operator.cluster.client import ApiError, Client
+from device_operator.cluster.events import EventWriter
+from device_operator.cluster.views import Owned
+from device_operator.configs import Config, ConfigStore
+from device_operator.model import ApplyProblem, Identity, InventoryView, Observed
+from device_operator.pacing import LastWrite, Pace
+from device_operator.pools import Accepted, Assignment, Rejected, accept, assignment
+from device_operator.render import Manifest, RenderSettings, render
+from device_operator.status import StatusSettings
+
+logger = logging.getLogger(__name__)
+
+_PODS_RECHECK_MAX: Final = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReconcileSettings:
+    """Durations in seconds."""
+
+    render: RenderSettings
+    status: StatusSettings = field(default_factory=StatusSettings)
+    pace: Pace = field(default_factory=Pace)
+    resync: float = 300.0
+    inventory_grace: float = 1800.0
+    failed_create: float = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pass:
+    """What a pass came to. `again`: seconds until time alone may change something; None: never."""
+
+    result: str
+    again: float | None = None
+
+
+@dataclass(slots=True)
+class _Memory:
+    """Of one object, by its uid. Everything in it can be lost."""
+
+    rendered: tuple[tuple[int, str], tuple[Manifest, ...]] | None = None
+    last_write: LastWrite | None = None
+    orphans: dict[str, float] = field(default_factory=dict)
+    inventories: tuple[InventoryView, ...] | None = None
+    lacking: frozenset[str] = frozenset()
+    lacking_wait: float = 0.0
+
+
+class Reconciler:
+    """`clock`: monotonic seconds; `now`: aware UTC. `report(name, status, inventories)` is told what each pass saw,
+    with None for an object that is gone.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: Client,
+        configs: ConfigStore,
+        cache: ClusterCache,
+        applier: Applier,
+        events: EventWriter,
+        settings: ReconcileSettings,
+        clock: Callable[[], float],
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        report: Callable[[str, Mapping[str, Any] | None, Iterable[InventoryView]], None] = lambda *_: None,
+    ) -> None:
+        self._client = client
+        self._configs = configs
+        self._cache = cache
+        self._applier = applier
+        self._events = events
+        self._settings = settings
+        self._clock = clock
+        self._now = now
+        self._report = report
+        self._memories: dict[str, tuple[str, _Memory]] = {}
+
+    async def reconcile(self, name: str) -> Pass:
+        """Raises ApiError or one of client.UNREACHABLE when the pass could not be finished."""
+        config = self._configs.get(name)
+        if config is None or config.deleting:
+            # ownerReferences clean up, with or without us
+            self._forget(name)
+            return Pass(result="gone")
+        identity, memory = config.identity, self._memory(config.identity)
+        nodes = tuple(self._cache.nodes)
+        verdict = self._judge(config)
+        assigned: Assignment | None = None
+        manifests: tuple[Manifest, ...] = ()
+        problems: list[ApplyProblem] = []
+        failure: Exception | None = None
+        if isinstance(verdict, Accepted):
+            rivals = [other for other in self._configs.others(name) if other.accepted]
+            assigned = assignment(verdict.spec, nodes=nodes, others=rivals)
+            manifests = self._rendered(config, verdict, memory)
+            if not verdict.spec.paused:
+                problems, failure = await self._apply(identity, manifests)
+                await self._clean(config, assigned, memory)
+        observed = await self._observe(identity, assigned, tuple(problems), memory)
+        new = status.compute(
+            identity,
+            generation=config.generation,
+            verdict=verdict,
+            observed=observed,
+            previous=config.status,
+            assigned=assigned,
+            manifests=manifests,
+            settings=self._settings.status,
+        )
+        self._report(name, new, observed.inventories)
+        again = min(await self._write_status(config, new, observed, memory), self._next_look(observed, memory))
+        if failure is not None:
+            raise failure
+        return Pass(result="accepted" if isinstance(verdict, Accepted) else "rejected", again=again)
+
+    def _judge(self, config: Config) -> Accepted | Rejected:
+        if config.spec is None:
+            assert config.problem is not None
+            return Rejected.invalid(config.problem)
+        return accept(
+            config.identity,
+            config.spec,
+            nodes=self._cache.nodes,
+            others=self._configs.others(config.identity.name),
+            created=config.created,
+            already=status.was_accepted(config.raw),
+        )
+
+    def _rendered(self, config: Config, verdict: Accepted, memory: _Memory) -> tuple[Manifest, ...]:
+        key = (config.generation, config.identity.uid)
+        if memory.rendered is None or memory.rendered[0] != key:
+            memory.rendered = (key, render(config.identity, verdict.spec, self._settings.render))
+        return memory.rendered[1]
+
+    async def _apply(
+        self, identity: Identity, manifests: Iterable[Manifest]
+    ) -> tuple[list[ApplyProblem], Exception | None]:
+        """What could not be written, pool by pool; and the refusal that is worth another try soon."""
+        owned = {(o.kind, o.name): o for o in self._cache.owned(identity.name)}
+        problems: dict[str, ApplyProblem] = {}
+        failure: Exception | None = None
+        for manifest in manifests:
+            if manifest.pool in problems:
+                continue  # a DaemonSet without its ConfigMap makes pods that cannot start
+            try:
+                await self._applier.ensure(manifest, owner=identity, live=owned.get((manifest.kind, manifest.name)))
+            except errors.ForeignOwnerError as error:
+                problems[manifest.pool] = ApplyProblem(manifest.pool, "NotOwned", str(error))
+            except ApiError as error:
+                failure = error
+                text = f"{manifest.kind} {manifest.name} cannot be written: {error.message}"
+                problems[manifest.pool] = ApplyProblem(manifest.pool, "ApplyFailed", text)
+        for problem in problems.values():
+            logger.warning(
+                "not applied", extra={"config": identity.name, "pool": problem.pool, "error": problem.message}
+            )
+        return list(problems.values()), failure
+
+    async def _clean(self, config: Config, assigned: Assignment, memory: _Memory) -> None:
+        """Deletes what left the specification: ours by label and ownerReference, nothing else."""
+        if not self._cache.complete:
+            return
+        uid = config.identity.uid
+        mine = [o for o in self._cache.owned(config.identity.name) if o.owner_uid == uid and not o.deleting]
+        kept = {(m.kind, m.name) for m in (memory.rendered or ((), ()))[1]}
+        rolled = {o.pool for o in mine if _rolled_out(o)}
+        for owned in mine:
+            if (owned.kind, owned.name) in kept:
+                continue
+            # a ConfigMap of another contract version is read by agents that are not rolled yet
+            if owned.kind == "ConfigMap" and owned.pool in assigned.nodes and owned.pool not in rolled:
+                continue
+            await self._applier.remove(owned)
+        await self._clean_inventories(config, assigned, memory)
+
+    async def _clean_inventories(self, config: Config, assigned: Assignment, memory: _Memory) -> None:
+        """Deletes those whose node is gone, or in no pool, for the whole grace."""
+        served = {node for nodes in assigned.nodes.values() for node in nodes}
+        inventories = [
+            i for i in self._cache.inventories_of(config.identity.name) if i.owner_uid == config.identity.uid
+        ]
+        since = memory.orphans
+        memory.orphans = {i.name: since.get(i.name, self._clock()) for i in inventories if i.node not in served}
+        for inventory in inventories:
+            orphaned = memory.orphans.get(inventory.name)
+            if orphaned is None or self._clock() - orphaned < self._settings.inventory_grace:
+                continue
+            try:
+                await self._client.delete(INVENTORIES, inventory.name, uid=inventory.uid)
+            except ApiError as error:
+                if not (error.not_found or error.conflict):
+                    raise
+            logger.info("inventory deleted", extra={"config": config.identity.name, "node": inventory.node})
+
+    async def _observe(
+        self,
+        identity: Identity,
+        assigned: Assignment | None,
+        problems: tuple[ApplyProblem, ...],
+        memory: _Memory,
+    ) -> Observed:
+        cache, name = self._cache, identity.name
+        daemonsets = tuple(
+            o.daemonset for o in cache.owned(name) if o.owner_uid == identity.uid and o.daemonset is not None
+        )
+        pods = cache.pods_of(name)
+        lacking = self._lacking(assigned, {pod.node for pod in pods}, memory)
+        poor = sorted(d.name for d in daemonsets if d.pool in lacking)
+        return Observed(
+            now=self._now(),
+            nodes=tuple(cache.nodes),
+            daemonsets=daemonsets,
+            pods=pods,
+            inventories=tuple(i for i in cache.inventories_of(name) if i.owner_uid == identity.uid),
+            failed_creates=await cache.failed_creates(self._client, poor),
+            complete=cache.complete,
+            problems=problems,
+        )
+
+    def _lacking(self, assigned: Assignment | None, on: set[str | None], memory: _Memory) -> set[str]:
+        """Pools with a node that has no pod. Events are not watched, so such a pool is looked at again by itself."""
+        pools = assigned.nodes if assigned is not None else {}
+        lacking = frozenset(node for nodes in pools.values() for node in nodes if node not in on)
+        if lacking != memory.lacking:
+            memory.lacking, memory.lacking_wait = lacking, self._settings.failed_create
+        elif lacking:
+            memory.lacking_wait = min(memory.lacking_wait * 2, _PODS_RECHECK_MAX)
+        return {pool for pool, nodes in pools.items() if not lacking.isdisjoint(nodes)}
+
+    async def _write_status(self, config: Config, new: dict[str, Any], observed: Observed, memory: _Memory) -> float:
+        """Seconds until a write that had to wait; infinite where none does."""
+        identity = config.identity
+        wait = pacing.wait(config.status, new, last=memory.last_write, now=self._clock(), pace=self._settings.pace)
+        if wait is not None and wait > 0:
+            return wait
+        notices = status.transitions(config.status, new)
+        if memory.inventories is not None:
+            notices += status.health_transitions(memory.inventories, observed.inventories)
+        memory.inventories = observed.inventories
+        # before the status: a restart in between finds the old status, and tells the same under the same name
+        await self._events.write(identity, notices)
+        if wait is None:
+            return float("inf")
+        try:
+            written = await self._client.replace_status(CONFIGS, identity.name, uid=identity.uid, status=new)
+        except ApiError as error:
+            if error.not_found:
+                self._configs.drop(identity.name, uid=identity.uid)
+                return float("inf")
+            raise
+        memory.last_write = LastWrite(self._clock(), len(json.dumps(new, separators=(",", ":"))))
+        self._configs.put(written)
+        return float("inf")
+
+    def _next_look(self, observed: Observed, memory: _Memory) -> float:
+        """Seconds until something becomes true by the passing of time."""
+        settings, now = self._settings, observed.now
+        looks = [settings.resync]
+        if memory.lacking:
+            looks.append(memory.lacking_wait)
+        looks += (settings.status.settle - (now - n.created).total_seconds() for n in observed.nodes)
+        looks += (
+            settings.status.pod_stale - (now - (p.ready_since or p.created)).total_seconds()
+            for p in observed.pods
+            if not p.ready
+        )
+        looks += (
+            settings.status.heartbeat_stale - (now - i.heartbeat_seen).total_seconds() for i in observed.inventories
+        )
+        looks += (since + settings.inventory_grace - self._clock() for since in memory.orphans.values())
+        return min(look for look in looks if look > 0) + 0.1
+
+    def _memory(self, identity: Identity) -> _Memory:
+        uid, memory = self._memories.get(identity.name, ("", _Memory()))
+        if uid != identity.uid:
+            memory = _Memory()
+            self._memories[identity.name] = (identity.uid, memory)
+        return memory
+
+    def _forget(self, name: str) -> None:
+        uid, _ = self._memories.pop(name, ("", None))
+        self._events.forget(uid)
+        self._report(name, None, ())
+
+
+def _rolled_out(owned: Owned) -> bool:
+    """All pods of the DaemonSet are of its present template."""
+    view = owned.daemonset
+    return view is not None and view.observed_generation >= view.generation and view.updated >= view.desired

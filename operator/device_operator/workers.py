@@ -1,0 +1,72 @@
+"""The workers between queue and passes: what comes of a pass, and how soon its object may be looked at again."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+from device_operator.cluster.client import UNREACHABLE, ApiError
+from device_operator.reconcile import Pass, Reconciler
+from device_operator.workqueue import WorkQueue
+
+logger = logging.getLogger(__name__)
+
+_SHARE = 4.0
+"""After a pass of n seconds its object rests 4 n: however many nodes change, a pass takes a fifth of the time."""
+
+
+class Workers:
+    """`observe(result, seconds)` is told of each pass: accepted, rejected, gone or failed."""
+
+    def __init__(
+        self,
+        *,
+        queue: WorkQueue,
+        reconciler: Reconciler,
+        coalesce: float,
+        observe: Callable[[str, float], None] = lambda *_: None,
+    ) -> None:
+        self._queue = queue
+        self._reconciler = reconciler
+        self._coalesce = coalesce
+        self._observe = observe
+        self._seconds: dict[str, float] = {}
+
+    def enqueue(self, name: str) -> None:
+        """A change in the cluster: gathered with those that follow it."""
+        self._queue.add_after(name, max(self._coalesce, _SHARE * self._seconds.get(name, 0.0)))
+
+    async def run(self) -> None:
+        """One worker, for ever."""
+        while True:
+            name = await self._queue.get()
+            started = time.monotonic()
+            try:
+                done = await self._reconciler.reconcile(name)
+            except (ApiError, *UNREACHABLE) as error:
+                self._failed(name, started, f"{error}" or type(error).__name__)
+            except Exception:
+                # a fault in one object's pass must not take the others' with it
+                logger.exception("pass failed", extra={"config": name})
+                self._failed(name, started, None)
+            else:
+                self._done(name, started, done)
+            finally:
+                self._queue.done(name)
+            await asyncio.sleep(0)
+
+    def _done(self, name: str, started: float, done: Pass) -> None:
+        seconds = time.monotonic() - started
+        self._queue.forget(name)
+        self._observe(done.result, seconds)
+        if done.again is None:
+            self._seconds.pop(name, None)
+            return
+        self._seconds[name] = seconds
+        self._queue.add_after(name, done.again)
+
+    def _failed(self, name: str, started: float, error: str | None) -> None:
+        wait = self._queue.add_failed(name)
+        self._observe("failed", time.monotonic() - started)
+        if error is not None:
+            logger.warning("pass not finished", extra={"config": name, "error": error, "wait": round(wait, 1)})
