@@ -1,0 +1,188 @@
+"""`device-agent serve` runs the node agent, `device-agent scan` shows what a configuration would find here.
+
+Each command imports what it needs when it runs: a scan loads no gRPC.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from device_agent import __version__
+from device_agent.contract import names
+
+if TYPE_CHECKING:
+    from device_agent.apiclient import ApiServer
+
+_KUBELET = Path("/var/lib/kubelet")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit status."""
+    options = _parser().parse_args(arguments)
+    command = {"serve": _serve, "scan": _scan}[options.command]
+    try:
+        return command(options)
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="device-agent", description="Finds a node's devices and serves them to its kubelet."
+    )
+    parser.add_argument("--version", action="version", version=f"device-agent {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    shared = argparse.ArgumentParser(add_help=False)
+    shared.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        default=Path(names.CONFIG_DIR, names.CONFIG_FILE),
+        help="the configuration document (default: %(default)s)",
+    )
+    shared.add_argument(
+        "--host-root",
+        type=Path,
+        metavar="DIR",
+        default=_host_root(),
+        help="where the node's /dev and /sys are (default: %(default)s)",
+    )
+
+    serve = commands.add_parser(
+        "serve", parents=[shared], help="serve the devices to the kubelet", description="Runs until SIGTERM."
+    )
+    serve.add_argument(
+        "--kubelet-dir",
+        type=Path,
+        metavar="DIR",
+        default=Path(names.DEVICE_PLUGINS_DIR),
+        help="the kubelet's device-plugins directory (default: %(default)s)",
+    )
+    serve.add_argument(
+        "--pod-resources",
+        type=Path,
+        metavar="SOCKET",
+        default=_KUBELET / "pod-resources" / "kubelet.sock",
+        help="the kubelet's PodResources socket (default: %(default)s)",
+    )
+    serve.add_argument(
+        "--report",
+        choices=("none", "api"),
+        default="api" if names.ENV_CONFIG in os.environ else "none",
+        help="api: keep this node's NodeDeviceInventory up to date; none: do not (default here: %(default)s)",
+    )
+    serve.add_argument(
+        "--listen",
+        type=_address,
+        metavar="HOST:PORT",
+        default=("", names.AGENT_PORT),
+        help=f"address of /healthz, /readyz and /metrics (default: :{names.AGENT_PORT})",
+    )
+    serve.add_argument(
+        "--log-level",
+        choices=("Debug", "Info", "Warning", "Error"),
+        default=os.environ.get(names.ENV_LOG_LEVEL, "Info"),
+        help="default: %(default)s",
+    )
+    serve.add_argument("--log-format", choices=("json", "text"), default="text", help="default: %(default)s")
+    # for tests and try-outs
+    serve.add_argument("--api-server", metavar="URL", help=argparse.SUPPRESS)
+    serve.add_argument("--set", action="append", default=[], metavar="NAME=NUMBER", help=argparse.SUPPRESS)
+
+    commands.add_parser(
+        "scan",
+        parents=[shared],
+        help="show what the configuration selects on this node",
+        description="Reads the node's devices and prints which resource would get which, and why others are left out.",
+    )
+    return parser
+
+
+def _host_root() -> Path:
+    inside = Path(names.HOST_ROOT)
+    return inside if (inside / "sys").is_dir() else Path("/")
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} must read HOST:PORT or :PORT")
+    return host.strip("[]"), int(port)
+
+
+def _serve(options: argparse.Namespace) -> int:
+    # before gRPC is imported: the agent never forks, and the C core's own lines are no log of ours
+    os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+    import asyncio  # noqa: PLC0415
+
+    from device_agent import agent, report, telemetry  # noqa: PLC0415
+    from device_agent.apiclient import ApiError  # noqa: PLC0415
+    from device_agent.settings import SettingError, Settings  # noqa: PLC0415
+
+    if options.log_level not in telemetry.LOG_LEVELS:
+        return _wrong(f"{names.ENV_LOG_LEVEL}={options.log_level}: must be one of {', '.join(telemetry.LOG_LEVELS)}")
+    telemetry.configure_logging(level=options.log_level, style=options.log_format)
+    environment = os.environ
+    identity = report.Identity(
+        node=environment.get(names.ENV_NODE, ""),
+        config=environment.get(names.ENV_CONFIG, ""),
+        config_uid=environment.get(names.ENV_CONFIG_UID, ""),
+        pool=environment.get(names.ENV_POOL, ""),
+        version=__version__,
+    )
+    if options.report == "api":
+        wanted = (names.ENV_NODE, names.ENV_CONFIG, names.ENV_CONFIG_UID, names.ENV_POOL)
+        if missing := [name for name in wanted if not environment.get(name)]:
+            return _wrong(f"--report api needs {', '.join(missing)} in the environment; the operator's pods have it")
+    try:
+        settings = Settings().with_values(*options.set)
+        api = _api_server(options, timeout=settings.report_deadline)
+        process = agent.Agent(
+            agent.Options(
+                config=options.config,
+                kubelet_dir=options.kubelet_dir.absolute(),
+                pod_resources=options.pod_resources.absolute(),
+                host_root=options.host_root,
+                listen=options.listen,
+                identity=identity,
+                api=api,
+                settings=settings,
+            )
+        )
+    except (SettingError, ApiError) as error:
+        return _wrong(str(error))
+    except OSError as error:
+        return _wrong(f"--listen {options.listen[0]}:{options.listen[1]}: {error.strerror}")
+    asyncio.run(process.run())
+    return 0
+
+
+def _api_server(options: argparse.Namespace, *, timeout: float) -> "ApiServer | None":
+    from device_agent.apiclient import ApiServer  # noqa: PLC0415
+
+    if options.report == "none":
+        return None
+    if options.api_server:
+        return ApiServer(url=options.api_server, timeout=timeout)
+    return ApiServer.in_cluster(timeout=timeout)
+
+
+def _scan(options: argparse.Namespace) -> int:
+    from device_agent import scan  # noqa: PLC0415
+
+    return scan.run(options.config, options.host_root)
+
+
+def _wrong(message: str) -> int:
+    print(f"device-agent: {message}", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

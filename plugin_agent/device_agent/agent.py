@@ -1,0 +1,373 @@
+"""Wiring: which tasks the agent runs, what wakes them, in which order they start and stop. Nothing is decided here.
+
+Start: configuration, one scan, one short question to PodResources, then the kubelet. From then on every change
+goes the same way: event -> device table -> the registrations of the resources whose list changed, probes, report.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from device_agent import report
+from device_agent.apiclient import ApiServer
+from device_agent.configuration import Accepted, Configuration
+from device_agent.contract.document import Document
+from device_agent.devices import DeviceTable
+from device_agent.dirwatch import DirectoryWatch
+from device_agent.discovery.found import Roots
+from device_agent.discovery.hotplug import Uevents
+from device_agent.discovery.scanner import Scanner
+from device_agent.holders import Holders
+from device_agent.kubelet import sockets
+from device_agent.kubelet.podresources import HolderPoll, PodResources
+from device_agent.kubelet.registration import KubeletDirectory, Registration
+from device_agent.nodestate import NodeState
+from device_agent.selection import select
+from device_agent.settings import Settings
+from device_agent.snapshot import Health
+from device_agent.telemetry import Metrics, ProbeServer, ResourceCount
+from device_agent.units import Selection
+from device_agent.worker import Worker, WorkerBusyError
+
+logger = logging.getLogger(__name__)
+
+_RESTART_SECONDS: Final = 5.0
+"""After a defect in one task: the others go on meanwhile."""
+_HUNG_SECONDS: Final = 5.0
+"""How often a scan that hangs is looked at."""
+_PUBLISH_SECONDS: Final = 0.02
+_TURN_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line and the pod's environment say. `api` None: nothing is reported."""
+
+    config: Path
+    kubelet_dir: Path
+    pod_resources: Path
+    host_root: Path
+    listen: tuple[str, int]
+    identity: report.Identity
+    api: ApiServer | None
+    settings: Settings
+
+    @property
+    def owner(self) -> str:
+        """What this object's agents have in common on a node: their sockets and kept files are told apart by it."""
+        return self.identity.config_uid or "local"
+
+
+class Agent:
+    """The process, from start to SIGTERM."""
+
+    def __init__(self, options: Options) -> None:
+        """Binds the probes' port.
+
+        Raises:
+            OSError: the port cannot be bound.
+        """
+        settings = options.settings
+        self._options = options
+        self._settings = settings
+        self._metrics = Metrics(version=options.identity.version)
+        self._probes = ProbeServer(options.listen, metrics=self._metrics, healthy_within=settings.healthy_within)
+        self._configuration = Configuration(
+            options.config, state=NodeState(options.kubelet_dir, object_uid=options.owner)
+        )
+        self._table = DeviceTable(Document(resources=()))
+        self._scanner = Scanner(Roots.below(options.host_root))
+        self._scan_worker = Worker("scan")
+        self._state_worker = Worker("state")
+        self._scan_told: tuple[str, ...] = ()
+        self._serving: Accepted | None = None
+        self._offering = False
+        self._stopping = False
+        self._registrations: dict[str, Registration] = {}
+        self._offers: dict[str, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._publishing: asyncio.TimerHandle | None = None
+
+    async def run(self) -> None:
+        """Returns after SIGTERM or SIGINT, when everything has been put away."""
+        loop = asyncio.get_running_loop()
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop_soon, stop)
+        options, settings = self._options, self._settings
+        self._hint = asyncio.Event()
+        self._directory = KubeletDirectory(options.kubelet_dir, poll_seconds=settings.directory_poll)
+        self._directory.listen(self, self._publish_soon)
+        self._pod_resources = PodResources(options.pod_resources, deadline=settings.holders_deadline)
+        self._holders = HolderPoll(
+            self._pod_resources, ours=self._table.ours, deliver=self._holders_known, settings=settings
+        )
+        self._reporter = (
+            report.Reporter(
+                options.api, identity=options.identity, build=self._inventory, settings=settings, metrics=self._metrics
+            )
+            if options.api
+            else None
+        )
+        self._probes.start()
+        logger.info("probes", extra={"port": self._probes.port})
+        if removed := sockets.remove_stale(options.kubelet_dir, owner=options.owner):
+            logger.info("stale sockets removed", extra={"sockets": ",".join(removed)})
+        self._spawn("turn", self._turn)
+        self._spawn("kubelet", self._directory.watch)
+        self._spawn("configuration", self._watch_configuration)
+        self._spawn("uevents", self._watch_uevents)
+        self._spawn("scan", self._scan_for_ever)
+        if self._reporter is not None:
+            self._spawn("report", self._reporter.run)
+        await stop.wait()
+        await self._put_away()
+
+    # Start and end
+
+    def _spawn(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
+        """A task of which a defect is logged and which is then started again: no part takes the others along."""
+
+        async def run() -> None:
+            while True:
+                try:
+                    return await work()
+                except Exception:
+                    logger.exception("a task failed and is started again", extra={"task": name})
+                    await asyncio.sleep(_RESTART_SECONDS)
+
+        task = asyncio.get_running_loop().create_task(run(), name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _stop_soon(self, stop: asyncio.Event) -> None:
+        logger.info("stopping")
+        # whatever hangs: the kubelet would send SIGKILL, and the node waits for us meanwhile
+        killer = threading.Timer(self._settings.stop_within, os._exit, (0,))
+        killer.daemon = True
+        killer.start()
+        stop.set()
+
+    async def _put_away(self) -> None:
+        self._stopping = True
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._pod_resources.close()
+        self._probes.stop()
+        logger.info("stopped")
+
+    async def _turn(self) -> None:
+        while True:
+            self._metrics.turned()
+            await asyncio.sleep(_TURN_SECONDS)
+
+    # Configuration and scans
+
+    async def _watch_configuration(self) -> None:
+        watch = DirectoryWatch(self._configuration.path.parent)
+        try:
+            while True:
+                if self._configuration.read():
+                    self._hint.set()
+                    self._configured()
+                await watch.wait(seconds=self._settings.config_poll)
+        finally:
+            watch.close()
+
+    async def _watch_uevents(self) -> None:
+        async for _ in Uevents():
+            self._hint.set()
+
+    async def _scan_for_ever(self) -> None:
+        settings = self._settings
+        while True:
+            await self._scan()
+            pause = _HUNG_SECONDS if self._scan_worker.busy else settings.scan_interval
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._hint.wait()
+                    await asyncio.sleep(settings.hint_coalesce)
+            self._hint.clear()
+
+    async def _scan(self) -> None:
+        wanted = self._configuration.wanted
+        if wanted is None:
+            return
+        begun = time.monotonic()
+        held = self._table.held_ids()
+        try:
+            selection, errors = await self._scan_worker.call(
+                lambda: self._look(wanted.document, held), seconds=self._settings.scan_deadline
+            )
+        except (TimeoutError, WorkerBusyError):
+            self._scan_problems(("the scan hangs, the last one counts",))
+            return
+        except Exception:
+            logger.exception("the scan failed, the last one counts")
+            self._metrics.scan_failed()
+            return
+        self._metrics.scanned(seconds=time.monotonic() - begun)
+        self._scan_problems(errors)
+        self._table.configure(wanted.document)
+        changed = self._table.apply_selection(selection, now=time.monotonic(), wall=datetime.now(tz=UTC))
+        if wanted is not self._serving:
+            self._serving = wanted
+            self._configured()
+            logger.info("configuration in force", extra={"sha256": wanted.sha256})
+        if not self._offering:
+            await self._first_holders()
+        self._changed(changed)
+        await self._keep(wanted)
+
+    def _look(self, document: Document, held: frozenset[str]) -> tuple[Selection, tuple[str, ...]]:
+        """In the scan's thread: it reads the node's files."""
+        findings = self._scanner.scan(document)
+        return select(document, findings, exists=self._scanner.exists, held=held), findings.errors
+
+    def _scan_problems(self, errors: tuple[str, ...]) -> None:
+        if errors:
+            self._metrics.scan_failed()
+        if errors != self._scan_told:
+            for error in errors:
+                logger.warning("scan", extra={"error": error})
+            self._scan_told = errors
+
+    async def _first_holders(self) -> None:
+        """Ids that are held and no longer found are to be in the first list; but the kubelet is not kept waiting."""
+        try:
+            async with asyncio.timeout(self._settings.holders_first):
+                await self._holders.ask()
+        except TimeoutError:
+            self._holders.soon()
+        self._offering = True
+        self._spawn("holders", self._holders.run)
+
+    async def _keep(self, accepted: Accepted) -> None:
+        if accepted is self._kept:
+            return
+        try:
+            await self._state_worker.call(
+                lambda: self._configuration.in_force(accepted), seconds=self._settings.scan_deadline
+            )
+        except (TimeoutError, WorkerBusyError) as error:
+            logger.warning("the configuration is not kept", extra={"error": str(error) or "the disk hangs"})
+        self._kept = accepted
+
+    _kept: Accepted | None = None
+
+    def _configured(self) -> None:
+        sha256 = self._serving.sha256 if self._serving else ""
+        self._metrics.configured(sha256=sha256, error=bool(self._configuration.error))
+        self._publish_soon()
+
+    # Changes of the table
+
+    def _holders_known(self, holders: Holders | None, begun: float) -> None:
+        self._metrics.pod_resources(available=holders is not None)
+        changed = self._table.apply_holders(holders, begun=begun, now=time.monotonic(), wall=datetime.now(tz=UTC))
+        self._changed(changed)
+
+    def _advance(self) -> None:
+        self._changed(self._table.advance(now=time.monotonic(), wall=datetime.now(tz=UTC)))
+
+    def _changed(self, names: frozenset[str]) -> None:
+        """Lists of these resources changed, came or went."""
+        if self._offering and not self._stopping:
+            served = self._table.resources()
+            for name in served:
+                if name not in self._registrations:
+                    self._offer(name)
+            for name in tuple(self._registrations):
+                if name not in served and not self._table.ours(name):
+                    self._withdraw(name)
+                elif name in names:
+                    self._registrations[name].refresh()
+        if self._timer is not None:
+            self._timer.cancel()
+        at = self._table.wake_at(now=time.monotonic())
+        self._timer = asyncio.get_running_loop().call_at(at, self._advance) if at is not None else None
+        self._publish_soon()
+
+    def _offer(self, name: str) -> None:
+        registration = self._registrations[name] = Registration(
+            name,
+            table=self._table,
+            directory=self._directory,
+            owner=self._options.owner,
+            settings=self._settings,
+            metrics=self._metrics,
+            allocated=self._holders.allocated,
+            changed=self._publish_soon,
+        )
+        before = self._offers.get(name)
+
+        async def run() -> None:
+            if before is not None and not before.done():
+                # two streams of one resource would end each other in the kubelet
+                await asyncio.wait((before,))
+                await asyncio.sleep(self._settings.stream_settle)
+            await registration.run()
+
+        self._offers[name] = self._spawn(f"resource {name}", run)
+
+    def _withdraw(self, name: str) -> None:
+        logger.info("no longer offered", extra={"resource": name})
+        del self._registrations[name]
+        self._offers[name].cancel()
+
+    # What others see
+
+    def _publish_soon(self) -> None:
+        if self._publishing is None and not self._stopping:
+            self._publishing = asyncio.get_running_loop().call_later(_PUBLISH_SECONDS, self._publish)
+
+    def _publish(self) -> None:
+        self._publishing = None
+        counts = [
+            ResourceCount(
+                resource=state.name,
+                healthy=state.healthy,
+                unhealthy=sum(d.health is not Health.HEALTHY for d in state.devices),
+                capacity=state.capacity,
+                allocated=state.allocated,
+            )
+            for state in self._table.snapshot().resources
+        ]
+        self._metrics.publish(counts, missing=self._missing())
+        if self._reporter is not None:
+            self._reporter.changed()
+
+    def _missing(self) -> tuple[str, ...]:
+        """What keeps the agent from being ready: neither the API server nor a device's health."""
+        if self._serving is None:
+            return (self._configuration.error or "the first scan is not done",)
+        missing = []
+        for name in self._table.resources():
+            registration = self._registrations.get(name)
+            if registration is None or not registration.state.registered:
+                why = registration.state.message if registration else ""
+                missing.append(f"{name} is not registered: {why or 'not tried yet'}")
+        return tuple(missing)
+
+    def _inventory(self) -> dict[str, Any]:
+        observed = report.Observed(
+            config_hash=self._serving.sha256 if self._serving else "",
+            config_error=self._configuration.error,
+            registrations={name: registration.state for name, registration in self._registrations.items()},
+        )
+        return report.inventory(
+            self._table.snapshot(), observed, identity=self._options.identity, limit=self._settings.report_bytes
+        )

@@ -1,0 +1,123 @@
+"""The few requests that the agent makes to the API server, by the standard library: a client package costs 20 MiB.
+
+Blocking, for a thread of its own. Each request has its own connection and reads the token anew, as the kubelet
+rotates it.
+"""
+
+import http.client
+import json
+import os
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+MERGE_PATCH: Final = "application/merge-patch+json"
+JSON: Final = "application/json"
+_MAX_ANSWER: Final = 4 * 1024 * 1024
+
+
+class ApiError(Exception):
+    """The API server said no, or could not be asked. `status`: HTTP status, 0 without an answer.
+
+    `retry_after`: seconds that the server asks to wait, or 0.
+    """
+
+    def __init__(self, message: str, *, status: int = 0, retry_after: float = 0.0) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after = retry_after
+
+
+@dataclass(frozen=True, slots=True)
+class ApiServer:
+    """Where the API server is and who asks. `url`: https://host:port; http:// is for tests alone."""
+
+    url: str
+    token_file: Path = _ACCOUNT / "token"
+    ca_file: Path = _ACCOUNT / "ca.crt"
+    timeout: float = 10.0
+
+    @classmethod
+    def in_cluster(cls, *, timeout: float) -> "ApiServer":
+        """From the pod's environment.
+
+        Raises:
+            ApiError: not in a pod.
+        """
+        host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT")
+        if not host or not port:
+            raise ApiError(
+                "KUBERNETES_SERVICE_HOST and _PORT are not set: outside a pod give --api-server, or --report none"
+            )
+        return cls(url=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}", timeout=timeout)
+
+    def request(self, method: str, path: str, *, body: dict[str, Any] | None = None, kind: str = JSON) -> Any:
+        """The answer's JSON.
+
+        Raises:
+            ApiError: any other answer than 2xx, or none.
+        """
+        try:
+            connection = self._connection()
+            try:
+                connection.request(method, path, body=_encoded(body), headers=self._headers(kind))
+                answer = connection.getresponse()
+                content = answer.read(_MAX_ANSWER)
+            finally:
+                connection.close()
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise ApiError(f"{method} {path}: {error}") from error
+        if 200 <= answer.status < 300:
+            try:
+                return json.loads(content)
+            except ValueError as error:
+                raise ApiError(f"{method} {path}: the answer is no JSON") from error
+        raise ApiError(
+            f"{method} {path}: {answer.status} {_reason(content) or answer.reason}",
+            status=answer.status,
+            retry_after=_seconds(answer.getheader("Retry-After")),
+        )
+
+    def _connection(self) -> http.client.HTTPConnection:
+        parts = urlsplit(self.url)
+        host = parts.hostname or ""
+        if parts.scheme == "http":
+            return http.client.HTTPConnection(host, parts.port, timeout=self.timeout)
+        # made anew: the bundle is rotated like the token
+        context = ssl.create_default_context(cafile=str(self.ca_file))
+        return http.client.HTTPSConnection(host, parts.port, timeout=self.timeout, context=context)
+
+    def _headers(self, kind: str) -> dict[str, str]:
+        headers = {"Accept": JSON, "Content-Type": kind, "User-Agent": "device-agent"}
+        try:
+            token = self.token_file.read_text().strip()
+        except OSError:
+            token = ""  # the server's 401 says what is wrong
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        return headers
+
+
+def _encoded(body: dict[str, Any] | None) -> bytes | None:
+    return (
+        None if body is None else json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
+    )
+
+
+def _reason(content: bytes) -> str:
+    try:
+        status = json.loads(content)
+    except ValueError:
+        return ""
+    message = status.get("message") if isinstance(status, dict) else None
+    return message[:500] if isinstance(message, str) else ""
+
+
+def _seconds(text: str | None) -> float:
+    try:
+        return max(float(text or 0), 0.0)
+    except ValueError:
+        return 0.0  # a date: our own back-off will do

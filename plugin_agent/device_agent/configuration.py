@@ -1,0 +1,97 @@
+"""Which configuration is in force: the mounted one when it can be used, else the last one that could.
+
+A ConfigMap is mounted as a directory whose `..data` link is swapped: the file's directory is what changes.
+A configuration that cannot be used changes nothing but the error that the inventory shows.
+"""
+
+import hashlib
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from device_agent.contract.check import problems
+from device_agent.contract.document import ContractError, Document, parse
+from device_agent.contract.names import MAX_DOCUMENT_BYTES
+from device_agent.nodestate import NodeState
+
+logger = logging.getLogger(__name__)
+
+_MAX_PROBLEMS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A document that can be served. `raw`: its bytes, `sha256`: their hash in hex."""
+
+    document: Document
+    raw: bytes
+    sha256: str
+
+
+def judge(raw: bytes) -> Accepted:
+    """The document, checked.
+
+    Raises:
+        ContractError: it cannot be served; the message is one line.
+    """
+    if len(raw) > MAX_DOCUMENT_BYTES:
+        raise ContractError(f"the configuration is longer than {MAX_DOCUMENT_BYTES:,} bytes")
+    try:
+        document = parse(raw)
+    except RecursionError as error:
+        raise ContractError("the configuration is nested too deeply") from error
+    if wrong := problems(document):
+        more = f" (and {len(wrong) - _MAX_PROBLEMS} more)" if len(wrong) > _MAX_PROBLEMS else ""
+        raise ContractError("; ".join(wrong[:_MAX_PROBLEMS]) + more)
+    return Accepted(document=document, raw=raw, sha256=hashlib.sha256(raw).hexdigest())
+
+
+class Configuration:
+    """The mounted file and what came of it. `wanted`: to be served from the next scan on; `error`: why not, or ''."""
+
+    def __init__(self, path: Path, *, state: NodeState) -> None:
+        self.path = path
+        self.wanted: Accepted | None = None
+        self.error = "the configuration has not been read yet"
+        self._state = state
+        self._seen: bytes | None = None
+
+    def read(self) -> bool:
+        """Looks at the file; whether `wanted` or `error` changed."""
+        before = (self.wanted, self.error)
+        try:
+            with self.path.open("rb") as file:
+                raw = file.read(MAX_DOCUMENT_BYTES + 1)
+        except OSError as error:
+            self._seen = None
+            self._refused(f"the configuration cannot be read: {error.strerror}: {self.path}")
+        else:
+            if raw == self._seen:
+                return False
+            self._seen = raw
+            try:
+                self.wanted, self.error = judge(raw), ""
+            except ContractError as error:
+                self._refused(str(error))
+        if (self.wanted, self.error) == before:
+            return False
+        if self.error:
+            logger.error("the configuration cannot be used", extra={"error": self.error})
+        elif self.wanted is not None:
+            logger.info("configuration read", extra={"sha256": self.wanted.sha256})
+        return True
+
+    def in_force(self, accepted: Accepted) -> None:
+        """It is served now: a later start begins with it if the mounted one is unusable. Blocking."""
+        if problem := self._state.remember(accepted.raw):
+            logger.warning("the configuration is not kept", extra={"error": problem})
+
+    def _refused(self, why: str) -> None:
+        self.error = why
+        if self.wanted is None:
+            kept, problem = self._state.recall()
+            if kept is not None:
+                self.wanted = Accepted(document=kept.document, raw=kept.raw, sha256=kept.sha256)
+                logger.warning("starting with the last accepted configuration", extra={"sha256": kept.sha256})
+            elif problem:
+                self.error = f"{why}; {problem}"

@@ -1,0 +1,264 @@
+"""One resource's server: the five methods that the kubelet calls, as views on the device table.
+
+Nothing here waits: an Allocate or GetPreferredAllocation that hangs stops every new pod of the node, as the
+kubelet admits pods one after the other and sets no deadline (kubelet HandlePodAdditions).
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+
+from device_agent import allocation, injection
+from device_agent.contract.document import Resource
+from device_agent.devices import Advertised, DeviceTable
+from device_agent.errors import AllocationRefused, UnavailableDevice
+from device_agent.kubelet import rpc, sockets
+from device_agent.kubelet.proto import deviceplugin_pb2 as dp
+from device_agent.telemetry import Metrics
+
+logger = logging.getLogger(__name__)
+
+HEALTHY: Final = "Healthy"
+UNHEALTHY: Final = "Unhealthy"
+
+_OPTIONS: Final = (
+    # the request of GetPreferredAllocation carries every free id
+    ("grpc.max_receive_message_length", 4 * rpc.MESSAGE_LIMIT),
+    ("grpc.max_send_message_length", 4 * rpc.MESSAGE_LIMIT),
+    ("grpc.so_reuseport", 0),
+)
+_STOP_SECONDS: Final = 0.5
+
+_Context = grpc.aio.ServicerContext[Any, Any]
+
+
+def options(entry: Resource) -> dp.DevicePluginOptions:
+    """What GetDevicePluginOptions answers: a preference is offered wherever a policy could make a difference.
+
+    With one exclusive device for each container any free one is as good as another.
+    """
+    matters = entry.sharing.max_per_container != 1 or entry.sharing.shared
+    return dp.DevicePluginOptions(pre_start_required=False, get_preferred_allocation_available=matters)
+
+
+def device_list(devices: Sequence[Advertised]) -> dp.ListAndWatchResponse:
+    """The full list as the kubelet gets it; topology only where a NUMA node is known: -1 would be a lie."""
+    answer = dp.ListAndWatchResponse()
+    for device in devices:
+        message = answer.devices.add(ID=device.id, health=HEALTHY if device.healthy else UNHEALTHY)
+        if device.numa_node is not None:
+            message.topology.nodes.add(ID=device.numa_node)
+    return answer
+
+
+def container_answer(response: injection.ContainerResponse) -> dp.ContainerAllocateResponse:
+    """What one container gets, as a message."""
+    return dp.ContainerAllocateResponse(
+        envs=response.envs,
+        mounts=[
+            dp.Mount(container_path=m.container_path, host_path=m.host_path, read_only=m.read_only)
+            for m in response.mounts
+        ],
+        devices=[
+            dp.DeviceSpec(container_path=n.container_path, host_path=n.host_path, permissions=n.permissions)
+            for n in response.devices
+        ],
+        annotations=response.annotations,
+        cdi_devices=[dp.CDIDevice(name=name) for name in response.cdi_devices],
+    )
+
+
+def _code(refused: AllocationRefused) -> grpc.StatusCode:
+    unavailable = isinstance(refused, UnavailableDevice)
+    return grpc.StatusCode.FAILED_PRECONDITION if unavailable else grpc.StatusCode.INVALID_ARGUMENT
+
+
+class ResourceServer:
+    """Serves one resource on a socket of its own.
+
+    `on_stream` is called whenever a ListAndWatch begins or ends, `on_allocated` after ids were handed out.
+    """
+
+    def __init__(
+        self,
+        resource: str,
+        *,
+        table: DeviceTable,
+        metrics: Metrics,
+        coalesce_seconds: float,
+        on_stream: Callable[[], None],
+        on_allocated: Callable[[str, tuple[str, ...]], None],
+    ) -> None:
+        self.resource = resource
+        self.path: Path | None = None
+        self.streams = 0
+        self.streams_begun = 0
+        self._table = table
+        self._metrics = metrics
+        self._coalesce = coalesce_seconds
+        self._on_stream = on_stream
+        self._on_allocated = on_allocated
+        self._server: grpc.aio.Server | None = None
+        self._turn = asyncio.Event()
+        self._ending = False
+        self._quiet = asyncio.Event()
+
+    async def start(self, directory: Path, *, owner: str) -> None:
+        """Binds a new socket and answers on it.
+
+        Raises:
+            SocketPathError: the directory's path is too long.
+            RuntimeError: the C core could not bind, for instance as the directory is gone.
+        """
+        path = sockets.new_path(directory, owner=owner, resource=self.resource)
+        server = grpc.aio.server(options=_OPTIONS)
+        server.add_generic_rpc_handlers(
+            (
+                rpc.service(
+                    rpc.unary(rpc.OPTIONS, self._options),
+                    rpc.stream(rpc.LIST_AND_WATCH, self._list_and_watch),
+                    rpc.unary(rpc.PREFERRED, self._preferred),
+                    rpc.unary(rpc.ALLOCATE, self._allocate),
+                    rpc.unary(rpc.PRE_START, self._pre_start),
+                ),
+            )
+        )
+        with sockets.private():
+            server.add_insecure_port(f"unix:{path}")
+        await server.start()
+        self._ending = False
+        self._server, self.path = server, path
+
+    async def end_streams(self) -> bool:
+        """Ends every ListAndWatch from this side; whether there was one.
+
+        A stream must be over before the resource is registered again: the kubelet would take its later end
+        for the end of the new one (devicemanager/plugin/v1beta1/handler.go, up to 1.36).
+        """
+        if not self.streams:
+            return False
+        self._quiet.clear()
+        self._ending = True
+        self._wake()
+        try:
+            async with asyncio.timeout(_STOP_SECONDS):
+                await self._quiet.wait()
+        except TimeoutError:
+            logger.warning("a device stream did not end in time", extra={"resource": self.resource})
+        self._ending = False
+        return True
+
+    async def stop(self) -> None:
+        """Ends the streams, then the server, and leaves no socket behind."""
+        server, path = self._server, self.path
+        self._server = self.path = None
+        if server is None:
+            return
+        await self.end_streams()
+        await server.stop(_STOP_SECONDS)
+        if path is not None:
+            path.unlink(missing_ok=True)
+
+    def refresh(self) -> None:
+        """The table changed: the kubelet is told, unless the list is what it has already."""
+        self._wake()
+
+    def _wake(self) -> None:
+        turn, self._turn = self._turn, asyncio.Event()
+        turn.set()
+
+    async def _options(self, _: dp.Empty, _context: _Context) -> dp.DevicePluginOptions:
+        return options(self._table.entry(self.resource))
+
+    async def _list_and_watch(self, _: dp.Empty, context: _Context) -> None:
+        self.streams += 1
+        self.streams_begun += 1
+        self._on_stream()
+        sent: tuple[Advertised, ...] | None = None
+        try:
+            while not self._ending:
+                turn = self._turn
+                # of a resource that is no longer offered the kubelet keeps the last list: the server is about to stop
+                if self._table.ours(self.resource):
+                    sent = await self._send(context, sent)
+                await turn.wait()
+                if not self._ending:
+                    await asyncio.sleep(self._coalesce)
+        finally:
+            self.streams -= 1
+            if not self.streams:
+                self._quiet.set()
+            self._on_stream()
+
+    async def _send(self, context: _Context, sent: tuple[Advertised, ...] | None) -> tuple[Advertised, ...] | None:
+        """Sends the list unless it is `sent`; the list that the kubelet has now."""
+        devices = self._table.advertised(self.resource)
+        if devices == sent:
+            return sent
+        answer = device_list(devices)
+        if (size := answer.ByteSize()) > rpc.MESSAGE_LIMIT:
+            # the kubelet would end the stream with RESOURCE_EXHAUSTED and take all devices away
+            logger.error(
+                "the device list exceeds what the kubelet accepts, which keeps the last one",
+                extra={"resource": self.resource, "bytes": size, "limit": rpc.MESSAGE_LIMIT},
+            )
+            return sent
+        await context.write(answer)
+        self._metrics.list_sent(self.resource)
+        return devices
+
+    async def _allocate(self, request: dp.AllocateRequest, context: _Context) -> dp.AllocateResponse:
+        begun = time.monotonic()
+        answer = dp.AllocateResponse()
+        try:
+            for container in request.container_requests:
+                answer.container_responses.append(self._one_container(tuple(container.devices_ids)))
+        except AllocationRefused as refused:
+            self._metrics.allocated(self.resource, seconds=time.monotonic() - begun, error=True)
+            logger.warning("allocation refused", extra={"resource": self.resource, "error": str(refused)})
+            await context.abort(_code(refused), str(refused))
+        self._metrics.allocated(self.resource, seconds=time.monotonic() - begun, error=False)
+        return answer
+
+    def _one_container(self, ids: tuple[str, ...]) -> dp.ContainerAllocateResponse:
+        ticket = self._table.allocation_begun(self.resource, ids, now=time.monotonic())
+        handed_out = False
+        try:
+            units = self._table.units_of(self.resource, ids)
+            answer = container_answer(injection.respond(self._table.entry(self.resource), units))
+            handed_out = True
+        finally:
+            self._table.allocation_ended(ticket, now=time.monotonic(), handed_out=handed_out)
+        self._on_allocated(self.resource, ids)
+        logger.info("allocated", extra={"resource": self.resource, "ids": ",".join(ids)})
+        return answer
+
+    async def _preferred(
+        self, request: dp.PreferredAllocationRequest, _context: _Context
+    ) -> dp.PreferredAllocationResponse:
+        answer = dp.PreferredAllocationResponse()
+        for container in request.container_requests:
+            available, must = tuple(container.available_deviceIDs), tuple(container.must_include_deviceIDs)
+            try:
+                ids = allocation.preferred(
+                    available,
+                    must,
+                    container.allocation_size,
+                    policy=self._table.entry(self.resource).allocation.policy,
+                    places=self._table.places(self.resource),
+                )
+            except Exception:
+                # an error would reject the pod; an empty answer leaves the choice to the kubelet
+                logger.exception("no preference", extra={"resource": self.resource})
+                ids = ()
+            answer.container_responses.add(deviceIDs=ids)
+        return answer
+
+    async def _pre_start(self, _: dp.PreStartContainerRequest, _context: _Context) -> dp.PreStartContainerResponse:
+        return dp.PreStartContainerResponse()

@@ -1,0 +1,166 @@
+"""Who holds which device, from the kubelet's PodResources service: the only word of a release there is.
+
+The answer is eventually consistent, and asking for it is what makes the kubelet release (List runs
+UpdateAllocatedDevices). Nothing that serves a pod waits for it.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+import grpc
+import grpc.aio
+
+from device_agent.holders import Holder, Holders
+from device_agent.kubelet import rpc
+from device_agent.kubelet.proto import podresources_pb2 as pr
+from device_agent.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+RECEIVE_LIMIT: Final = 64 * 1024 * 1024
+"""List names every pod of the node, with all of its devices."""
+_FOLLOW_UPS: Final = 4
+
+
+class PodResourcesError(Exception):
+    """List gave no answer. `limited`: the rate limit, which all clients of the node share, was exceeded."""
+
+    def __init__(self, message: str, *, limited: bool = False) -> None:
+        super().__init__(message)
+        self.limited = limited
+
+
+def holders(answer: pr.ListPodResourcesResponse, *, ours: Callable[[str], bool]) -> Holders:
+    """Of one List: resource -> id -> its containers, for our resources alone; several for an id shared in time."""
+    found: dict[str, dict[str, list[Holder]]] = {}
+    for pod in answer.pod_resources:
+        for container in pod.containers:
+            for devices in container.devices:
+                if not ours(devices.resource_name):
+                    continue
+                holder = Holder(namespace=pod.namespace, pod=pod.name, container=container.name)
+                ids = found.setdefault(devices.resource_name, {})
+                for device in devices.device_ids:
+                    if holder not in (those := ids.setdefault(device, [])):
+                        those.append(holder)
+    return {resource: {i: tuple(those) for i, those in ids.items()} for resource, ids in found.items()}
+
+
+class PodResources:
+    """Asks List on a channel that is kept, until it fails."""
+
+    def __init__(self, socket: Path, *, deadline: float) -> None:
+        self._socket = socket
+        self._deadline = deadline
+        self._channel: grpc.aio.Channel | None = None
+
+    async def list(self, *, ours: Callable[[str], bool]) -> Holders:
+        """Who holds ids of our resources.
+
+        Raises:
+            PodResourcesError: no kubelet, no answer in time, or the rate limit.
+        """
+        if self._channel is None:
+            options = (rpc.LOCAL_AUTHORITY, ("grpc.max_receive_message_length", RECEIVE_LIMIT))
+            self._channel = grpc.aio.insecure_channel(f"unix:{self._socket}", options=options)
+        try:
+            answer = await rpc.call(self._channel, rpc.LIST)(pr.ListPodResourcesRequest(), timeout=self._deadline)
+        except grpc.aio.AioRpcError as error:
+            await self.close()  # a broken channel would wait out its own reconnect delay
+            raise PodResourcesError(
+                _explained(error), limited=error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            ) from error
+        return holders(answer, ours=ours)
+
+    async def close(self) -> None:
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.close()
+
+
+def _explained(error: grpc.aio.AioRpcError) -> str:
+    if error.code() is grpc.StatusCode.UNAVAILABLE:
+        return "the kubelet's PodResources service does not answer"
+    return f"PodResources List: {error.code().name}: {' '.join((error.details() or '').split())}"
+
+
+class HolderPoll:
+    """Asks every 10 to 30 s, and soon after an Allocate; hands each answer on.
+
+    `ours`: whether a resource is one of this agent's. `deliver(answer or None, begun)`: monotonic seconds at
+    which the question was put.
+    """
+
+    def __init__(
+        self,
+        service: PodResources,
+        *,
+        ours: Callable[[str], bool],
+        deliver: Callable[[Holders | None, float], None],
+        settings: Settings,
+    ) -> None:
+        self._service = service
+        self._ours = ours
+        self._deliver = deliver
+        self._settings = settings
+        self._soon = asyncio.Event()
+        self._awaited: set[tuple[str, str]] = set()
+        self._follow_ups = 0
+        self._told: str | None = None
+
+    def allocated(self, resource: str, ids: Iterable[str]) -> None:
+        """Ids were handed out: their container shows up in a moment, unless it is a plain init container's."""
+        self._awaited.update((resource, i) for i in ids)
+        self.soon()
+
+    def soon(self) -> None:
+        """Ask in a moment, not at the next interval."""
+        self._follow_ups = _FOLLOW_UPS
+        self._soon.set()
+
+    async def ask(self) -> bool:
+        """One question, one delivery; whether to hold back, as the rate limit was exceeded."""
+        begun = time.monotonic()
+        try:
+            answer = await self._service.list(ours=self._ours)
+        except PodResourcesError as error:
+            if self._told != str(error):
+                logger.warning("holders are unknown", extra={"error": str(error)})
+                self._told = str(error)
+            self._deliver(None, begun)
+            return error.limited
+        if self._told is not None:
+            logger.info("holders are known again")
+            self._told = None
+        self._awaited = {(resource, i) for resource, i in self._awaited if i not in answer.get(resource, {})}
+        self._deliver(answer, begun)
+        return False
+
+    async def run(self) -> None:
+        """Asks for ever; the first time after one interval, as the start has asked already."""
+        limited = False
+        while True:
+            await self._pause(limited=limited)
+            limited = await self.ask()
+
+    async def _pause(self, *, limited: bool) -> None:
+        settings = self._settings
+        if limited:
+            await asyncio.sleep(settings.holders_backoff * random.uniform(0.5, 1))  # noqa: S311 - spreads load
+            return
+        if not self._soon.is_set() and not (self._awaited and self._follow_ups):
+            self._awaited.clear()
+            interval = random.uniform(settings.holders_poll_min, settings.holders_poll_max)  # noqa: S311 - as above
+            try:
+                async with asyncio.timeout(interval):
+                    await self._soon.wait()
+            except TimeoutError:
+                return
+        self._soon.clear()
+        self._follow_ups -= 1
+        await asyncio.sleep(settings.holders_soon)

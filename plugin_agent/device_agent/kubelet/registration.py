@@ -1,0 +1,275 @@
+"""Keeping each resource registered with the kubelet that is alive now.
+
+Level-triggered: a resource is registered again whenever what should be true is not, whichever hint woke us.
+Should be true: our socket exists, the kubelet's socket is the one we registered with, and one device stream
+is open. The order is the kubelet's: serve first, as it dials back inside Register; end the old stream before
+registering anew. The kubelet never asks again by itself.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import grpc
+import grpc.aio
+
+from device_agent.devices import DeviceTable
+from device_agent.dirwatch import DirectoryWatch
+from device_agent.kubelet import plugin, rpc, sockets
+from device_agent.kubelet.proto import deviceplugin_pb2 as dp
+from device_agent.settings import Settings
+from device_agent.telemetry import Metrics
+
+logger = logging.getLogger(__name__)
+
+# Register answers every failure with a plain Go error: the code is always UNKNOWN, only the text tells them apart
+# (kubelet pkg/kubelet/cm/devicemanager/plugin/v1beta1/server.go).
+_TEXTS: Final = (
+    ("is not supported by kubelet", "this kubelet does not speak the device plugin API v1beta1"),
+    ("is invalid", "the kubelet refuses the resource's name"),
+    ("failed to dial device plugin", "the kubelet could not connect to the agent's socket"),
+    ("failed to get device plugin options", "the kubelet could not ask the agent for its options"),
+)
+
+
+class RegistrationError(Exception):
+    """The kubelet did not register the resource. The message is one line for an admin, with the kubelet's own text."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrationState:
+    """`registered`: with the kubelet that is alive now. `since`: epoch seconds of the last success, or None.
+
+    `message`: why it is not registered, or ''.
+    """
+
+    registered: bool
+    since: float | None
+    message: str
+
+
+async def register(
+    directory: Path, *, resource: str, endpoint: str, options: dp.DevicePluginOptions, seconds: float
+) -> None:
+    """One Register call, on a channel of its own: a used one would wait out its reconnect delay.
+
+    Raises:
+        RegistrationError: refused, or no answer within `seconds`.
+    """
+    request = dp.RegisterRequest(version=rpc.API_VERSION, endpoint=endpoint, resource_name=resource, options=options)
+    target = f"unix:{directory / sockets.KUBELET_SOCKET}"
+    async with grpc.aio.insecure_channel(target, options=(rpc.LOCAL_AUTHORITY,)) as channel:
+        try:
+            await rpc.call(channel, rpc.REGISTER)(request, timeout=seconds)
+        except grpc.aio.AioRpcError as error:
+            raise RegistrationError(_explained(error)) from error
+
+
+def _explained(error: grpc.aio.AioRpcError) -> str:
+    text = " ".join((error.details() or "").split())
+    if error.code() is grpc.StatusCode.UNAVAILABLE:
+        return "the kubelet does not answer on its socket"
+    if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return "the kubelet did not answer Register in time"
+    for sign, meaning in _TEXTS:
+        if sign in text:
+            return f"{meaning}: {text}"
+    return f"the kubelet refused the registration: {text or error.code().name}"
+
+
+class KubeletDirectory:
+    """The device-plugins directory: which life of the kubelet it shows, and which sockets are there."""
+
+    def __init__(self, path: Path, *, poll_seconds: float) -> None:
+        self.path = path
+        self.life = sockets.life(path)
+        self._poll = poll_seconds
+        self._listeners: dict[object, Callable[[], None]] = {}
+
+    @property
+    def problem(self) -> str:
+        """Why no resource can be registered now, or ''."""
+        if self.life is not None:
+            return ""
+        if not self.path.is_dir():
+            return f"there is no directory {self.path}: is this the kubelet's device-plugins directory?"
+        return "the kubelet's socket is not there: the kubelet is starting or down"
+
+    def listen(self, key: object, listener: Callable[[], None] | None) -> None:
+        """`listener` is called after every change in the directory, and at each poll; None ends it."""
+        if listener is None:
+            self._listeners.pop(key, None)
+        else:
+            self._listeners[key] = listener
+
+    async def watch(self) -> None:
+        """Looks after each change and at every poll, for ever."""
+        watch = DirectoryWatch(self.path)
+        try:
+            while True:
+                self.look()
+                await watch.wait(seconds=self._poll)
+        finally:
+            watch.close()
+
+    def look(self) -> None:
+        self.life = sockets.life(self.path)
+        for listener in tuple(self._listeners.values()):
+            listener()
+
+
+class Registration:
+    """One resource's server and its registration, for as long as the resource is offered."""
+
+    def __init__(
+        self,
+        resource: str,
+        *,
+        table: DeviceTable,
+        directory: KubeletDirectory,
+        owner: str,
+        settings: Settings,
+        metrics: Metrics,
+        allocated: Callable[[str, tuple[str, ...]], None],
+        changed: Callable[[], None],
+    ) -> None:
+        self.resource = resource
+        self._server = plugin.ResourceServer(
+            resource,
+            table=table,
+            metrics=metrics,
+            coalesce_seconds=settings.list_coalesce,
+            on_stream=self.look,
+            on_allocated=allocated,
+        )
+        self._table = table
+        self._directory = directory
+        self._owner = owner
+        self._settings = settings
+        self._metrics = metrics
+        self._changed = changed
+        self._wake = asyncio.Event()
+        self._life: tuple[int, int] | None = None
+        self._told: dp.DevicePluginOptions | None = None
+        self._streams_before = 0
+        self._registered_at = 0.0
+        self._since: float | None = None
+        self._message = ""
+        self._attempts = 0
+        self._retry_at = 0.0
+        self._tried_life: tuple[int, int] | None = None
+
+    @property
+    def state(self) -> RegistrationState:
+        here = self._life is not None and self._life == self._directory.life
+        return RegistrationState(
+            registered=here, since=self._since, message="" if here else self._directory.problem or self._message
+        )
+
+    def look(self) -> None:
+        """Something may have changed here or in the directory."""
+        self._wake.set()
+
+    def refresh(self) -> None:
+        """The table changed: the kubelet is told what is new."""
+        self._server.refresh()
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Serves and registers until cancelled; leaves no socket behind."""
+        self._directory.listen(self, self.look)
+        try:
+            while True:
+                self._wake.clear()
+                cause = self._cause()
+                delay = self._delay(cause)
+                if cause is not None and delay == 0:
+                    await self._attempt(cause)
+                else:
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(delay):
+                            await self._wake.wait()
+        finally:
+            self._directory.listen(self, None)
+            await self._server.stop()
+
+    def _cause(self) -> str | None:
+        """Why the resource has to be registered now, or None."""
+        server = self._server
+        if self._life is None:
+            return "Start"
+        if self._directory.life != self._life:
+            return "KubeletRestarted"
+        if server.path is None or not sockets.exists(server.path):
+            return "SocketRemoved"
+        if not server.streams and server.streams_begun > self._streams_before:
+            return "StreamEnded"
+        if not server.streams and self._overdue() <= 0:
+            return "NoStream"
+        if self._told != plugin.options(self._table.entry(self.resource)):
+            return "OptionsChanged"
+        return None
+
+    def _overdue(self) -> float:
+        return self._registered_at + self._settings.stream_wait - time.monotonic()
+
+    def _delay(self, cause: str | None) -> float | None:
+        """Seconds until the next attempt or look, 0 for now, None until woken."""
+        if cause is None:
+            return None if self._server.streams else max(self._overdue(), 0.001)
+        if self._directory.life is None:
+            return None
+        if self._directory.life != self._tried_life:
+            return 0
+        return max(self._retry_at - time.monotonic(), 0)
+
+    async def _attempt(self, cause: str) -> None:
+        now = time.monotonic()
+        life = self._directory.life
+        if life != self._tried_life or now - self._registered_at > self._settings.retry_max:
+            self._attempts = 0
+        # counted whether it succeeds or not: a kubelet that takes us and drops us at once is not to be stormed
+        self._retry_at = now + min(self._settings.retry_first * 2**self._attempts, self._settings.retry_max)
+        self._attempts = min(self._attempts + 1, 30)
+        self._tried_life = life
+        try:
+            await self._register(life)
+        except (RegistrationError, sockets.SocketPathError, RuntimeError, OSError) as error:
+            self._failed(cause, error)
+        else:
+            self._metrics.registered(self.resource, cause=cause)
+            logger.info("registered", extra={"resource": self.resource, "cause": cause})
+        self._changed()
+
+    async def _register(self, life: tuple[int, int] | None) -> None:
+        server, directory = self._server, self._directory.path
+        if await server.end_streams():
+            await asyncio.sleep(self._settings.stream_settle)
+        if server.path is None or not sockets.exists(server.path):
+            await server.stop()
+            await server.start(directory, owner=self._owner)
+        assert server.path is not None
+        told = plugin.options(self._table.entry(self.resource))
+        self._streams_before = server.streams_begun
+        await register(
+            directory,
+            resource=self.resource,
+            endpoint=server.path.name,
+            options=told,
+            seconds=self._settings.register_deadline,
+        )
+        self._life, self._told, self._message = life, told, ""
+        self._registered_at, self._since = time.monotonic(), time.time()
+
+    def _failed(self, cause: str, error: Exception) -> None:
+        message = str(error)
+        self._metrics.registration_failed(self.resource)
+        # a kubelet that is down is normal, and told once
+        log = logger.debug if message == self._message else logger.warning
+        log("not registered", extra={"resource": self.resource, "cause": cause, "error": message})
+        self._message = message

@@ -1,0 +1,100 @@
+"""The agent's sockets in the kubelet's device-plugins directory: names, stale ones, who is who.
+
+The C core steals a socket that it finds at its path, and any later stop of either server unlinks the
+path: so every server gets a name that no other ever had, and only our own dead ones are removed.
+"""
+
+import contextlib
+import hashlib
+import os
+import secrets
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+KUBELET_SOCKET: Final = "kubelet.sock"
+MAX_PATH: Final = 107
+"""Bytes of a socket's path (struct sockaddr_un less its final zero); the C core refuses more."""
+
+_CONNECT_SECONDS: Final = 0.2
+
+
+class SocketPathError(ValueError):
+    """The directory's path is too long for a socket in it."""
+
+
+def prefix(owner: str) -> str:
+    """The beginning of every socket name of this object's agents on any node; `owner`: the object's uid or name."""
+    return f"devop-{_digest(owner)}-"
+
+
+def new_path(directory: Path, *, owner: str, resource: str) -> Path:
+    """A path that no socket had before: a base name, as the kubelet looks only at the directory's top level.
+
+    Raises:
+        SocketPathError: longer than a socket's path may be.
+    """
+    path = directory / f"{prefix(owner)}{_digest(resource)}-{secrets.token_hex(4)}.sock"
+    if (length := len(os.fsencode(path))) > MAX_PATH:
+        raise SocketPathError(
+            f"{path} has {length} bytes and a socket's path may have {MAX_PATH}: "
+            "the kubelet's directory needs a shorter path"
+        )
+    return path
+
+
+@contextlib.contextmanager
+def private() -> Iterator[None]:
+    """What is bound inside is root's alone: the socket's mode follows the umask."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def remove_stale(directory: Path, *, owner: str) -> tuple[str, ...]:
+    """Removes sockets with our prefix that nobody serves any more; their names. A living or foreign one stays."""
+    removed = []
+    with contextlib.suppress(OSError):
+        for path in sorted(directory.iterdir()):
+            if path.name.startswith(prefix(owner)) and exists(path) and not _answers(path):
+                with contextlib.suppress(OSError):
+                    path.unlink()
+                    removed.append(path.name)
+    return tuple(removed)
+
+
+def exists(path: Path) -> bool:
+    """Whether there is a socket at the path."""
+    try:
+        return stat.S_ISSOCK(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
+def life(directory: Path) -> tuple[int, int] | None:
+    """What tells one life of the kubelet from the next: inode and change time of its socket; None without one."""
+    try:
+        found = (directory / KUBELET_SOCKET).stat()
+    except OSError:
+        return None
+    return (found.st_ino, found.st_ctime_ns) if stat.S_ISSOCK(found.st_mode) else None
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(_CONNECT_SECONDS)
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            return False
+        except OSError:
+            return True  # busy, or not to be told: leave it
+    return True
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:6]

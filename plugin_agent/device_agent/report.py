@@ -1,0 +1,370 @@
+"""The node's inventory: what the device table says, as a NodeDeviceInventory, written by this node's agent alone.
+
+`inventory` is pure: one table snapshot and what the process knows beside it, to the object's status, bounded
+by bytes. `Reporter` writes it: on change, coalesced, and as a heartbeat.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from device_agent.apiclient import JSON, MERGE_PATCH, ApiError, ApiServer
+from device_agent.contract import names
+from device_agent.devices import DeviceState, Health, ResourceState, TableSnapshot
+from device_agent.settings import Settings
+from device_agent.telemetry import Metrics
+from device_agent.worker import Worker, WorkerBusyError
+
+if TYPE_CHECKING:
+    from device_agent.kubelet.registration import RegistrationState
+
+logger = logging.getLogger(__name__)
+
+KIND: Final = "NodeDeviceInventory"
+PLURAL: Final = "nodedeviceinventories"
+OWNER_KIND: Final = "DevicePluginConfig"
+MAX_TEXT: Final = 512
+"""Characters of a message: a node has many devices and one object."""
+MAX_NODES: Final = 64
+"""Device nodes of one device; a directory of /dev may hold many."""
+MAX_HOLDERS: Final = 16
+"""Holders of one device."""
+_ENVELOPE: Final = 2048
+"""Bytes for what is not in the lists: names, hashes, brackets."""
+
+OPTIONAL: Final = (
+    "configError",
+    "observedConfigHash",
+    "resourcesOmitted",
+    "devicesOmitted",
+    "excludedOmitted",
+    "attributesOmitted",
+    "holdersOmitted",
+)
+"""Status fields that come and go: a merge patch has to null them, or an old value stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who reports: from the pod's environment."""
+
+    node: str
+    config: str
+    config_uid: str
+    pool: str
+    version: str
+
+    @property
+    def name(self) -> str:
+        return names.inventory_name(self.config, self.node)
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What the process knows beside the table. `config_hash`: of the document in force, or ''."""
+
+    config_hash: str
+    config_error: str
+    registrations: "Mapping[str, RegistrationState]"
+
+
+def timestamp(seconds: float) -> str:
+    """Epoch seconds as the API writes times: RFC 3339, whole seconds, UTC."""
+    return _rfc3339(datetime.fromtimestamp(seconds, tz=UTC))
+
+
+def inventory(snapshot: TableSnapshot, observed: Observed, *, identity: Identity, limit: int) -> dict[str, Any]:
+    """The status, without lastHeartbeatTime, of at most `limit` bytes as compact JSON.
+
+    Filled in this order, each cut with a count: resources, devices without holders (unhealthy ones first),
+    excluded, attributes, holders.
+    """
+    room = _Room(limit - _ENVELOPE)
+    status: dict[str, Any] = {
+        "poolName": identity.pool,
+        "agentVersion": identity.version,
+        "podResources": "Available" if snapshot.holders_known else "Unavailable",
+    }
+    if observed.config_hash:
+        status["observedConfigHash"] = observed.config_hash
+    if observed.config_error:
+        status["configError"] = room.text(observed.config_error)
+
+    states = [(r, d) for r in snapshot.resources for d in r.devices]
+    status["resources"], omitted = room.fill([_resource(r, observed) for r in snapshot.resources])
+    _count(status, "resourcesOmitted", omitted)
+
+    # in a cut list the unhealthy ones are what somebody looks for
+    order = sorted(range(len(states)), key=lambda i: (states[i][1].health is Health.HEALTHY, i))
+    taken = dict(zip(order, room.take([_device(*states[i]) for i in order]), strict=False))
+    _count(status, "devicesOmitted", len(states) - len(taken))
+
+    status["excluded"], omitted = room.fill(
+        [
+            _without_empty(
+                {
+                    "id": e.id,
+                    "source": e.source,
+                    "entry": e.entry,
+                    "reason": e.reason,
+                    "message": _clip(e.message),
+                }
+            )
+            for e in snapshot.excluded
+        ]
+    )
+    _count(status, "excludedOmitted", omitted)
+
+    shown = sorted(taken)
+    omitted = 0
+    for i in shown:
+        attributes = dict(sorted(states[i][1].unit.attributes.items()))
+        if attributes and not room.add(taken[i], "attributes", attributes):
+            omitted += 1
+    _count(status, "attributesOmitted", omitted)
+
+    omitted = sum(len(_holders(d)) for i, (_, d) in enumerate(states) if i not in taken)
+    for i in shown:
+        who = _holders(states[i][1])
+        if who and not room.add(taken[i], "allocatedTo", who[:MAX_HOLDERS]):
+            omitted += len(who)
+        elif len(who) > MAX_HOLDERS:
+            omitted += len(who) - MAX_HOLDERS
+    _count(status, "holdersOmitted", omitted)
+    status["devices"] = [taken[i] for i in shown]
+    return status
+
+
+def patch(status: Mapping[str, Any], *, heartbeat: float) -> dict[str, Any]:
+    """The merge patch that makes the object's status exactly this one: lists replace, absent fields are nulled."""
+    gone = {field: None for field in OPTIONAL if field not in status}
+    return {"status": {**status, **gone, "lastHeartbeatTime": timestamp(heartbeat)}}
+
+
+def new_object(identity: Identity) -> dict[str, Any]:
+    """The object as the agent creates it: owned by the DevicePluginConfig, so that it goes with it."""
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": KIND,
+        "metadata": {
+            "name": identity.name,
+            "ownerReferences": [
+                {
+                    "apiVersion": names.API_VERSION,
+                    "kind": OWNER_KIND,
+                    "name": identity.config,
+                    "uid": identity.config_uid,
+                    "controller": False,
+                }
+            ],
+        },
+        "spec": {"nodeName": identity.node, "configName": identity.config},
+    }
+
+
+def write(server: ApiServer, identity: Identity, body: Mapping[str, Any]) -> None:
+    """Patches the status; makes the object first where it is not there. Blocking.
+
+    Raises:
+        ApiError: not written.
+    """
+    objects = f"/apis/{names.API_VERSION}/{PLURAL}"
+    status = f"{objects}/{identity.name}/status"
+    try:
+        server.request("PATCH", status, body=dict(body), kind=MERGE_PATCH)
+    except ApiError as error:
+        if error.status != 404:
+            raise
+    else:
+        return
+    try:
+        server.request("POST", objects, body=new_object(identity), kind=JSON)
+    except ApiError as error:
+        if error.status != 409:  # somebody was quicker: an earlier request of ours whose answer was lost
+            raise
+    server.request("PATCH", status, body=dict(body), kind=MERGE_PATCH)
+
+
+class Reporter:
+    """Writes the inventory for as long as it runs. `build`: the status of now."""
+
+    def __init__(
+        self,
+        server: ApiServer,
+        *,
+        identity: Identity,
+        build: Callable[[], dict[str, Any]],
+        settings: Settings,
+        metrics: Metrics,
+    ) -> None:
+        self._server = server
+        self._identity = identity
+        self._build = build
+        self._settings = settings
+        self._metrics = metrics
+        self._worker = Worker("report")
+        self._changed = asyncio.Event()
+        self._written: dict[str, Any] | None = None
+        self._written_at = 0.0
+        self._told = ""
+        self._failures = 0
+
+    def changed(self) -> None:
+        """The table or what is beside it may have changed."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        settings = self._settings
+        await asyncio.sleep(_spread(settings.report_first))
+        while True:
+            self._changed.clear()
+            status = self._build()
+            due = time.monotonic() - self._written_at >= settings.heartbeat
+            if status != self._written or due:
+                pause = await self._write(status)
+                await asyncio.sleep(pause)
+                continue
+            remaining = max(self._written_at + settings.heartbeat - time.monotonic(), 0)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(remaining):
+                    await self._changed.wait()
+
+    async def _write(self, status: dict[str, Any]) -> float:
+        """Seconds until the next write may come."""
+        body = patch(status, heartbeat=time.time())
+        try:
+            await self._worker.call(
+                lambda: write(self._server, self._identity, body),
+                # up to three requests, each with its own time limit
+                seconds=3 * self._settings.report_deadline,
+            )
+        except (ApiError, TimeoutError, WorkerBusyError) as error:
+            return self._failed(error)
+        if self._told:
+            logger.info("the inventory is written again")
+        self._written, self._written_at, self._told, self._failures = status, time.monotonic(), "", 0
+        self._metrics.reported(error=False)
+        return self._settings.report_interval
+
+    def _failed(self, error: Exception) -> float:
+        self._metrics.reported(error=True)
+        text = str(error) or "no answer in time"
+        log = logger.debug if text == self._told else logger.warning
+        log("the inventory is not written", extra={"error": text})
+        self._told = text
+        self._failures += 1
+        asked = error.retry_after if isinstance(error, ApiError) else 0.0
+        # the whole fleet comes back at once after an outage
+        most = min(self._settings.report_interval * 2.0 ** min(self._failures, 10), self._settings.report_spread)
+        return max(asked, most / 2) + _spread(most / 2)
+
+
+class _Room:
+    """The bytes that are left."""
+
+    def __init__(self, limit: int) -> None:
+        self._left = limit
+
+    def text(self, value: str) -> str:
+        value = _clip(value)
+        self._left -= _size(value)
+        return value
+
+    def take(self, items: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """The items that fit, from the first on, up to the first that does not."""
+        for item in items:
+            size = _size(item) + 1
+            if size > self._left:
+                return
+            self._left -= size
+            yield item
+
+    def fill(self, items: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], int]:
+        taken = list(self.take(items))
+        return taken, len(items) - len(taken)
+
+    def add(self, item: dict[str, Any], field: str, value: Any) -> bool:
+        """Whether the field found room in the item."""
+        size = _size(value) + len(field) + 4
+        if size > self._left:
+            return False
+        self._left -= size
+        item[field] = value
+        return True
+
+
+def _resource(state: ResourceState, observed: Observed) -> dict[str, Any]:
+    registration = observed.registrations.get(state.name)
+    since = registration.since if registration else None
+    return _without_empty(
+        {
+            "name": state.name,
+            "entry": state.entry,
+            "registered": registration is not None and registration.registered,
+            "lastRegistrationTime": timestamp(since) if since is not None else "",
+            "devices": sum(1 for d in state.devices if d.ids),
+            "healthy": state.healthy,
+            "capacity": state.capacity,
+            "allocated": state.allocated,
+            "message": _clip(state.message or (registration.message if registration else "")),
+        }
+    )
+
+
+def _device(resource: ResourceState, device: DeviceState) -> dict[str, Any]:
+    unit = device.unit
+    item = _without_empty(
+        {
+            "id": unit.id,
+            "resource": resource.name,
+            "health": str(device.health),
+            "reason": device.reason,
+            "message": _clip(device.message),
+            "since": _rfc3339(device.since),
+            "identity": str(unit.identity),
+            "nodes": list(unit.nodes[:MAX_NODES]),
+        }
+    )
+    if unit.numa_node is not None:
+        item["numaNode"] = unit.numa_node
+    return item
+
+
+def _holders(device: DeviceState) -> list[dict[str, str]]:
+    """Each container once, however many of the device's replicas it has."""
+    unique = sorted({holder for who in device.holders.values() for holder in who})
+    return [{"namespace": h.namespace, "pod": h.pod, "container": h.container} for h in unique]
+
+
+def _without_empty(item: dict[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in item.items() if v not in ("", [])}
+
+
+def _count(status: dict[str, Any], field: str, number: int) -> None:
+    if number:
+        status[field] = number
+
+
+def _rfc3339(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _clip(text: str) -> str:
+    """One line of bounded length: some of it is text from devices."""
+    text = " ".join(text.split())
+    return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…"
+
+
+def _size(value: Any) -> int:
+    return len(json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogateescape"))
+
+
+def _spread(most: float) -> float:
+    return random.uniform(0, most)  # noqa: S311 - spreads load
