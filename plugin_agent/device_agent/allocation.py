@@ -115,15 +115,15 @@ def _packed(devices: list[_Device], need: int) -> list[str]:
     mine = sorted((d for d in left if d.given), key=lambda d: (-len(d.free), d.id))
     for device in mine:
         taken += device.free[: need - len(taken)]
-    left = sorted((d for d in left if not d.given), key=lambda d: (len(d.free), -d.load, d.id))
-    while (rest := need - len(taken)) > 0:
-        fits = [d for d in left if len(d.free) >= rest]
-        if fits:
+    others = sorted((d for d in left if not d.given), key=lambda d: (-len(d.free), -d.load, d.id))
+    for n, device in enumerate(others):
+        rest = need - len(taken)
+        if rest <= len(device.free):
+            fits = [d for d in others[n:] if len(d.free) >= rest]
             # a device in use before an unused one, the fuller first: it leaves whole devices whole
             best = min(fits, key=lambda d: (d.load == 0, len(d.free), -d.load, d.id))
-            taken += best.free[:rest]
-        else:
-            taken += left.pop().free
+            return taken + best.free[:rest]
+        taken += device.free
     return taken
 
 

@@ -54,6 +54,7 @@ class DeviceTable:
         self._of_name: dict[str, Resource] = {}
         self._selection = Selection(units=(), excluded=(), refused={})
         self._scanned = False
+        self._stirred = False
         self._devices: dict[_Key, Device] = {}
         self._ledger = Ledger()
         self._groups: dict[str, tuple[Device, ...]] = {}
@@ -70,8 +71,7 @@ class DeviceTable:
 
     def apply_selection(self, selection: Selection, *, now: float, wall: datetime) -> frozenset[str]:
         """What one scan of the node gives."""
-        self._entries = {r.name: r for r in self._next.resources}
-        self._of_name = {n: self._entries.get(entry.name, entry) for n, entry in self._of_name.items()}
+        self._take_configuration()
         self._selection = selection
         self._scanned = True
         seen: set[_Key] = set()
@@ -84,6 +84,7 @@ class DeviceTable:
         self._recognise()
         for key, device in self._devices.items():
             if key not in seen and device.present:
+                self._stirred = True
                 _leave(device, device.ids)
                 device.ids, device.present = (), False
         return self._settle(now=now, wall=wall)
@@ -235,6 +236,10 @@ class DeviceTable:
 
     def _found(self, key: _Key, unit: Unit, *, wall: datetime) -> None:
         device = self._devices.get(key)
+        if device is not None and device.present and device.unit == unit:
+            device.unit = unit
+            return
+        self._stirred = True
         if device is None:
             device = self._devices[key] = Device(unit=unit, since=wall)
         device.unit, device.present = unit, True
@@ -246,11 +251,25 @@ class DeviceTable:
             for i in device.ids:
                 device.leaving.pop(i, None)
 
+    def _take_configuration(self) -> None:
+        entries = {r.name: r for r in self._next.resources}
+        if entries == self._entries:
+            return
+        self._stirred = True
+        self._entries = entries
+        self._of_name = {name: entries.get(entry.name, entry) for name, entry in self._of_name.items()}
+        for device in self._devices.values():
+            if entry := entries.get(device.unit.entry):
+                device.exclusive = entry.ownership is Ownership.EXCLUSIVE
+
     def _settle(self, *, now: float, wall: datetime) -> frozenset[str]:
         self._ledger.expire(now=now)
         self._drop(now=now)
         if self._scanned and self._ledger.known:
             self._adopt(wall=wall)
+        if not self._stirred and not any(device.leaving for device in self._devices.values()):
+            return frozenset()  # nothing moved, and holders matter to ids on their way out alone
+        self._stirred = False
         offering.judge(
             self._devices.values(), ledger=self._ledger, selection=self._selection, entries=self._entries, wall=wall
         )
@@ -258,22 +277,24 @@ class DeviceTable:
 
     def _drop(self, *, now: float) -> None:
         """Let go of what may be let go of; nothing while PodResources does not answer."""
-        stale = [(key, device) for key, device in self._devices.items() if device.leaving]
+        stale = [(key, device) for key, device in self._devices.items() if device.leaving or not device.present]
         for _, device in stale:
             for leaving in device.leaving.values():
                 if leaving.shown and leaving.shown_by is None:
                     leaving.shown_by = now
         begun = self._ledger.begun
-        if not self._ledger.known or begun is None:
-            return
-        remaining = self._remaining()
-        for (name, key), device in stale:
-            for i, leaving in list(device.leaving.items()):
-                shown = leaving.shown_by is not None and leaving.shown_by <= begun
-                if (shown or name not in remaining) and not self._ledger.busy(name, i):
-                    del device.leaving[i]
+        if self._ledger.known and begun is not None:
+            remaining = self._remaining()
+            for (name, _), device in stale:
+                for i, leaving in list(device.leaving.items()):
+                    shown = leaving.shown_by is not None and leaving.shown_by <= begun
+                    if (shown or name not in remaining) and not self._ledger.busy(name, i):
+                        del device.leaving[i]
+                        self._stirred = True
+        for key, device in stale:
             if not device.present and not device.leaving:
-                del self._devices[name, key]
+                del self._devices[key]
+                self._stirred = True
 
     def _remaining(self) -> frozenset[str]:
         """Names that are in the configuration or have an id in use: their lists lose ids one by one."""
@@ -287,7 +308,11 @@ class DeviceTable:
 
     def _adopt(self, *, wall: datetime) -> None:
         """List ids that PodResources says are held under our names and nobody knows: they must not be missing."""
-        held = [(name, i) for name, i in self._ledger.holders() if self.ours(name)]
+        held = [(name, i) for name, i in self._ledger.holders() if i not in self._index.get(name, ())]
+        if not held:
+            return
+        names = {name for name, _ in self._devices}
+        held = [(name, i) for name, i in held if name in names or self.ours(name)]
         known = self._ids_of(name for name, _ in held)
         for name, i in held:
             if i in known[name]:
@@ -299,6 +324,7 @@ class DeviceTable:
                 device = self._devices[name, of] = Device(unit=_ghost(entry, name, of), since=wall, present=False)
                 device.exclusive = entry.ownership is Ownership.EXCLUSIVE
             device.leaving[i] = Leaving(index=index)
+            self._stirred = True
 
     def _recognise(self) -> None:
         """Ghosts' ids that a scan has found now: they are that device's."""

@@ -62,33 +62,40 @@ class Device:
 
 
 class Hardware:
-    """Devices by the hardware they are made of: two are the same when one's sysfs path is or lies below the other's."""
+    """Devices by the hardware that they are made of.
+
+    Two are the same when they have a sysfs path in common, or when one's lies below the other's; but finds of one
+    source in one entry are told apart by it, however they lie (a disk and its partitions).
+    """
 
     def __init__(self) -> None:
-        self._at: dict[str, Device] = {}
-        self._above: dict[str, Device] = {}
-        self._by_id: dict[str, Device] = {}
+        self._at: dict[str, list[Device]] = {}
+        self._above: dict[str, list[Device]] = {}
+        self._ghosts: dict[str, Device] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._by_id)
+        return bool(self._at or self._ghosts)
 
     def add(self, device: Device) -> None:
-        self._by_id.setdefault(device.unit.id, device)
+        if device.ghost:
+            self._ghosts.setdefault(device.unit.id, device)
         for path in device.unit.hardware:
-            self._at.setdefault(path, device)
+            self._at.setdefault(path, []).append(device)
             for ancestor in _ancestors(path):
-                self._above.setdefault(ancestor, device)
+                self._above.setdefault(ancestor, []).append(device)
 
     def sharing(self, unit: Unit) -> Device | None:
-        """A device added that is, at least in part, the unit's hardware, or has its id."""
+        """A device added that is the unit's hardware at least in part; of one that no scan found the id decides."""
         for path in unit.hardware:
-            found = self._at.get(path) or self._above.get(path)
-            if found:
-                return found
+            if path in self._at:
+                return self._at[path][0]
+            related: list[Device] = [*self._above.get(path, ())]
             for ancestor in _ancestors(path):
-                if ancestor in self._at:
-                    return self._at[ancestor]
-        return self._by_id.get(unit.id)
+                related += self._at.get(ancestor, ())
+            for device in related:
+                if (device.unit.entry, device.unit.source) != (unit.entry, unit.source):
+                    return device
+        return self._ghosts.get(unit.id)
 
 
 def _ancestors(path: str) -> Iterator[str]:
