@@ -16,6 +16,7 @@ GIVEN_BY_OTHER_VALUES = {  # settings of `device-operator run` that have a value
     "agent_image_pull_policy",
     "agent_image_pull_secrets",
     "agent_service_account",
+    "agent_selinux_type",
     "lease_name",
     "lease_duration_seconds",
     "lease_renew_deadline_seconds",
@@ -224,5 +225,6 @@ def test_arguments_are_what_the_operator_parses(chart):
     assert read.agent_image_pull_policy == "Always"
     assert read.agent_image_pull_secrets == ("one", "two")
     assert read.agent_service_account == "do-device-operator-agent"
+    assert read.agent_selinux_type == "container_device_plugin_t"
     assert (read.log_level, read.log_format) == ("debug", "text")
     assert (read.workers, read.resync_seconds) == (8, 1000000.0)

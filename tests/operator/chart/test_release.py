@@ -1,0 +1,88 @@
+"""Installing, testing, removing and installing again, as Helm does it."""
+
+import os
+import subprocess
+import sys
+
+import yaml
+
+API_VERSION = "device-operator.io/v1alpha1"
+CONFIGS = f"/apis/{API_VERSION}/devicepluginconfigs"
+NAMESPACE = "devices"
+DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/do-device-operator"
+ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+
+def test_the_notes_say_what_to_do_next(release):
+    assert "kubectl apply -f -" in release.notes
+    assert "kubectl get dpc,ndi" in release.notes
+    assert f"kubectl label namespace {NAMESPACE} pod-security.kubernetes.io/enforce=privileged" in release.notes
+
+
+def test_the_example_in_the_notes_is_accepted(release):
+    text = release.notes.partition("<<'END'\n")[2].partition("\n  END")[0]
+    example = yaml.safe_load(text)
+    answer = release.admin("POST", f"{CONFIGS}?dryRun=All", example)
+    assert answer.code == 201, answer.message
+
+
+def test_the_release_test_sees_an_operator_that_is_available_and_one_that_is_not(release, tmp_path):
+    """The program of the test pod with that pod's own rights; here nothing runs the Deployment but the test."""
+    hooks = [o for o in yaml.safe_load_all(release.cluster.helm("get", "hooks", "do", "-n", NAMESPACE)) if o]
+    rights = [o for o in hooks if o["kind"] != "Pod"]
+    [pod] = [o for o in hooks if o["kind"] == "Pod"]
+    release.cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(rights))
+    try:
+        (tmp_path / "token").write_text(release.token("do-device-operator-test"))
+        (tmp_path / "ca.crt").write_bytes((release.cluster.state / "pki" / "ca.crt").read_bytes())
+        [container] = pod["spec"]["containers"]
+        assert container["command"] == ["python3", "-c"]
+        [program] = container["args"]
+        assert ACCOUNT in program
+        program = program.replace(ACCOUNT, str(tmp_path)).replace("SECONDS = 90", "SECONDS = 0")
+        env = {each["name"]: each["value"] for each in container["env"]}
+        host, port = release.cluster.server.removeprefix("https://").split(":")
+        env |= {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port, "PATH": os.environ["PATH"]}
+
+        def run():
+            return subprocess.run(
+                [sys.executable, "-I", "-c", program], env=env, capture_output=True, text=True, check=False
+            )
+
+        failed = run()
+        assert failed.returncode == 1
+        assert failed.stderr.strip() == "the operator is not available: no condition Available yet"
+        available = {"type": "Available", "status": "True", "reason": "a", "message": "b"}
+        answer = release.admin("PATCH", f"{DEPLOYMENT}/status", {"status": {"conditions": [available]}})
+        assert answer.code == 200, answer.message
+        passed = run()
+        assert passed.returncode == 0, passed.stderr
+        assert passed.stdout.strip() == "both kinds are served and the operator is available"
+    finally:
+        release.cluster.kubectl("delete", "-f", "-", input=yaml.safe_dump_all(rights))
+
+
+def test_removing_the_release_keeps_the_kinds_and_installing_again_takes_them_over(release):
+    created = release.admin("POST", CONFIGS, release.config("kept"))
+    assert created.code == 201, created.message
+    try:
+        release.helm("uninstall")
+        assert release.admin("GET", DEPLOYMENT).code == 404
+        kept = release.admin("GET", f"{CONFIGS}/kept")
+        assert kept.code == 200
+        assert kept.body["metadata"]["uid"] == created.body["metadata"]["uid"]
+        left = release.cluster.kubectl(
+            "get",
+            "clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings",
+            "-o",
+            "name",
+        )
+        assert "do-device-operator" not in left
+        assert "device-operator" not in release.cluster.kubectl(
+            "get", "roles,rolebindings", "-n", "default", "-o", "name"
+        )
+    finally:
+        release.helm("install")
+        release.wait_for_image_policy(refuses=True)
+        release.admin("DELETE", f"{CONFIGS}/kept")
+    assert release.admin("GET", DEPLOYMENT).code == 200
