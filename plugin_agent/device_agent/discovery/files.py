@@ -4,8 +4,8 @@ import posixpath
 
 from device_agent.contract.document import DeviceEntry
 from device_agent.discovery.found import FoundDevice
-from device_agent.discovery.globs import is_literal, matcher
 from device_agent.discovery.host_tree import host_paths
+from device_agent.discovery.kernelnames import is_literal, matcher
 from device_agent.discovery.sysfs_tree import SysfsTree, numa, trailing_index
 
 
@@ -46,9 +46,12 @@ class DeviceFiles:
 
     def _found(self, path: str, real: str, pattern: str, wanted: frozenset[str]) -> FoundDevice | None:
         dev = self._tree.dev
+        alias = False
         if dev.is_node(real):
             nodes: tuple[str, ...] = (real,)
             place = self._tree.node_object(real)
+            # made by hand with another device's number: it has that device's ancestors and is a file of its own
+            alias = place is not None and self._tree.devname(place) != real
         elif dev.is_directory(real):
             nodes = dev.nodes_below(real)
             place = self._common_object(nodes)
@@ -67,7 +70,7 @@ class DeviceFiles:
         return FoundDevice(
             source="files",
             name=name,
-            sysfs_path=place,
+            sysfs_path=None if alias else place,
             attributes=values,
             nodes=host_paths(nodes),
             numa_node=numa(values),

@@ -8,24 +8,19 @@ outside does not exist. What was looked up is remembered, so a tree lives for on
 import errno
 import os
 import posixpath
-import re
 import stat
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from device_agent.discovery.kernelnames import natural
+
 MAX_VALUE: Final = 128
 """Bytes of a sysfs file that an attribute keeps."""
 
-_DIGITS = re.compile(r"(\d+)")
 _BLANKS = b" \t\r\n\0"
 _REPLACED = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, 0xFFFD], "_")
 _REPLACED |= dict.fromkeys(map(ord, "\t\r\n\v\f"), " ")
-
-
-def natural(name: str) -> tuple[str | int, ...]:
-    """Sort key that puts ttyUSB2 before ttyUSB10."""
-    return tuple(int(part) if i % 2 else part for i, part in enumerate(_DIGITS.split(name)))
 
 
 def clean(raw: bytes) -> str:

@@ -2,8 +2,8 @@
 
 from device_agent.contract.document import DeviceEntry, PciSource
 from device_agent.discovery.found import FoundDevice
-from device_agent.discovery.globs import matcher, restricts
 from device_agent.discovery.host_tree import host_paths
+from device_agent.discovery.kernelnames import matcher, restricts
 from device_agent.discovery.sysfs_tree import NODE_MISSING, OwnNodes, PciFunction, SysfsTree
 
 _DIRECTORY = "bus/pci/devices"

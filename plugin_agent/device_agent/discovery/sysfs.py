@@ -4,8 +4,8 @@ import posixpath
 
 from device_agent.contract.document import DeviceEntry
 from device_agent.discovery.found import FoundDevice
-from device_agent.discovery.globs import restricts
 from device_agent.discovery.host_tree import host_paths
+from device_agent.discovery.kernelnames import restricts
 from device_agent.discovery.sysfs_tree import SysfsTree, numa, trailing_index
 
 

@@ -205,7 +205,7 @@ class SysfsTree:
         present: set[str] = set()
         missing: set[str] = set()
         for place in self._objects(path, foreign):
-            if (devname := self._devname(place)) is not None:
+            if (devname := self.devname(place)) is not None:
                 (present if self.dev.is_node(devname) else missing).add(devname)
         return OwnNodes(present=tuple(sorted(present)), missing=tuple(sorted(missing)))
 
@@ -243,7 +243,8 @@ class SysfsTree:
             self.sys.failed(path, error)
         return _Listing(directories=tuple(directories), is_object="uevent" in files, has_node="dev" in files)
 
-    def _devname(self, path: str) -> str | None:
+    def devname(self, path: str) -> str | None:
+        """What the kernel calls an object's node below /dev; None for an object without one."""
         if not self._listing(path).has_node:
             return None
         for line in (self.sys.raw(f"{path}/uevent") or b"").decode("utf-8", "replace").splitlines():
@@ -261,7 +262,7 @@ class SysfsTree:
             self._by_devname = {}
             for kind in ("char", "block"):
                 for _, path in self.members(f"dev/{kind}"):
-                    if (devname := self._devname(path)) is not None:
+                    if (devname := self.devname(path)) is not None:
                         self._by_devname[devname] = path
         return self._by_devname.get(node)
 

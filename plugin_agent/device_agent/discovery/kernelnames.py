@@ -1,9 +1,16 @@
-"""Globs compiled once: fnmatch's rules, case-sensitive, in any of several patterns."""
+"""How names that the kernel gives are matched (fnmatch's rules, case-sensitive) and ordered. Pure."""
 
 import fnmatch
 import re
 from collections.abc import Callable
 from functools import lru_cache
+
+_DIGITS = re.compile(r"(\d+)")
+
+
+def natural(name: str) -> tuple[str | int, ...]:
+    """Sort key that puts ttyUSB2 before ttyUSB10."""
+    return tuple(int(part) if i % 2 else part for i, part in enumerate(_DIGITS.split(name)))
 
 
 @lru_cache(maxsize=1024)

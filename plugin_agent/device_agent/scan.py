@@ -1,0 +1,73 @@
+"""`device-agent scan`: what an agent with this configuration would find and offer on a node, or in a captured tree."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from device_agent.contract import check
+from device_agent.contract.document import ContractError, Document, parse
+from device_agent.discovery.found import Roots
+from device_agent.discovery.scanner import Scanner
+from device_agent.selection import select
+from device_agent.units import Unit
+
+EXIT_CONFIG = 2
+
+
+def run(config_path: Path, host_root: Path) -> int:
+    """Prints the scan as JSON on stdout. Exit code 2, with lines on stderr, for a configuration of no use."""
+    try:
+        document = parse(config_path.read_bytes())
+    except OSError as error:
+        print(f"{config_path}: {error.strerror}", file=sys.stderr)
+        return EXIT_CONFIG
+    except ContractError as error:
+        print(f"{config_path}: {error}", file=sys.stderr)
+        return EXIT_CONFIG
+    if problems := check.problems(document, path="resources"):
+        for problem in problems:
+            print(f"{config_path}: {problem}", file=sys.stderr)
+        return EXIT_CONFIG
+    json.dump(scan_json(document, Roots.below(host_root)), sys.stdout, indent=1, ensure_ascii=False)
+    print()
+    return 0
+
+
+def scan_json(document: Document, roots: Roots) -> dict[str, Any]:
+    """One scan and its selection as plain JSON values: devices, excluded, refused, errors."""
+    scanner = Scanner(roots)
+    findings = scanner.scan(document)
+    selection = select(document, findings, exists=scanner.exists)
+    return {
+        "devices": [_device(unit) for unit in selection.units],
+        "excluded": [
+            {"id": e.id, "source": e.source, "entry": e.entry, "reason": e.reason, "message": e.message}
+            for e in selection.excluded
+        ],
+        "refused": dict(selection.refused),
+        "errors": list(findings.errors),
+    }
+
+
+def _device(unit: Unit) -> dict[str, Any]:
+    device = {
+        "id": unit.id,
+        "resource": unit.resource,
+        "entry": unit.entry,
+        "source": unit.source,
+        "value": unit.value,
+        "identity": unit.identity.value,
+        "replicas": unit.replicas,
+        "numaNode": unit.numa_node,
+        "problem": {"reason": unit.problem[0], "message": unit.problem[1]} if unit.problem else None,
+        "nodes": list(unit.nodes),
+        "inject": [
+            {"hostPath": n.host_path, "containerPath": n.container_path, "permissions": n.permissions}
+            for n in unit.grants.nodes
+        ],
+        "env": [{"name": name, "value": value} for _, name, value in unit.grants.env],
+        "hardware": list(unit.hardware),
+        "attributes": dict(sorted(unit.attributes.items())),
+    }
+    return {key: value for key, value in device.items() if value is not None}
