@@ -37,6 +37,7 @@ What `run` asks of its ServiceAccount:
 """
 
 import argparse
+import dataclasses
 import sys
 from collections.abc import Sequence
 
@@ -81,7 +82,10 @@ def _render(arguments: dict[str, object]) -> int:
     from device_operator import offline  # noqa: PLC0415
 
     filename = str(arguments.pop("filename"))
-    sys.stdout.write(offline.render_file(filename, settings=settings.resolve(arguments)))
+    chosen = settings.resolve(arguments)
+    if not chosen.agent_image:
+        chosen = dataclasses.replace(chosen, agent_image=f"device-agent:{__version__}")
+    sys.stdout.write(offline.render_file(filename, offline.render_settings(chosen)))
     return 0
 
 

@@ -35,10 +35,8 @@ def make_registry(
     async def changed(event: Any, **_: Any) -> None:
         raw = event["object"]
         name, uid = raw["metadata"]["name"], raw["metadata"]["uid"]
-        if event["type"] == "DELETED":
-            moved = configs.drop(name, uid=uid)
-        else:
-            moved = configs.put(_plain(raw))
+        gone = event["type"] == "DELETED"
+        moved = configs.drop(name, uid=uid) if gone else configs.put(_plain(raw))
         if not moved:
             return  # our own status writes come back
         # what one object takes or frees, another may be waiting for

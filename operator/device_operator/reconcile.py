@@ -29,6 +29,7 @@ from device_operator.status import StatusSettings
 logger = logging.getLogger(__name__)
 
 _PODS_RECHECK_MAX: Final = 300.0
+_LEAST_LOOK: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +111,9 @@ class Reconciler:
             rivals = [other for other in self._configs.others(name) if other.accepted]
             assigned = assignment(verdict.spec, nodes=nodes, others=rivals)
             manifests = self._rendered(config, verdict, memory)
-            if not verdict.spec.paused:
+            if verdict.spec.paused:
+                memory.orphans = {}
+            else:
                 problems, failure = await self._apply(identity, manifests)
                 await self._clean(config, assigned, memory)
         observed = await self._observe(identity, assigned, tuple(problems), memory)
@@ -193,9 +196,8 @@ class Reconciler:
     async def _clean_inventories(self, config: Config, assigned: Assignment, memory: _Memory) -> None:
         """Deletes those whose node is gone, or in no pool, for the whole grace."""
         served = {node for nodes in assigned.nodes.values() for node in nodes}
-        inventories = [
-            i for i in self._cache.inventories_of(config.identity.name) if i.owner_uid == config.identity.uid
-        ]
+        identity = config.identity
+        inventories = [i for i in self._cache.inventories_of(identity.name) if i.owner_uid == identity.uid]
         since = memory.orphans
         memory.orphans = {i.name: since.get(i.name, self._clock()) for i in inventories if i.node not in served}
         for inventory in inventories:
@@ -207,7 +209,7 @@ class Reconciler:
             except ApiError as error:
                 if not (error.not_found or error.conflict):
                     raise
-            logger.info("inventory deleted", extra={"config": config.identity.name, "node": inventory.node})
+            logger.info("inventory deleted", extra={"config": identity.name, "node": inventory.node})
 
     async def _observe(
         self,
@@ -285,7 +287,8 @@ class Reconciler:
             settings.status.heartbeat_stale - (now - i.heartbeat_seen).total_seconds() for i in observed.inventories
         )
         looks += (since + settings.inventory_grace - self._clock() for since in memory.orphans.values())
-        return min(look for look in looks if look > 0) + 0.1
+        # a thousand nodes that settle one after the other are no thousand passes
+        return max(min(look for look in looks if look > 0), _LEAST_LOOK)
 
     def _memory(self, identity: Identity) -> _Memory:
         uid, memory = self._memories.get(identity.name, ("", _Memory()))

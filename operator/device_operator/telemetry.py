@@ -138,7 +138,7 @@ class Telemetry:
             f"{PREFIX}_events_dropped", "Events not written because of their rate.", registry=self.registry
         )
         self.watch_ages: Callable[[], Mapping[str, float]] = dict
-        self.registry.register(self)  # type: ignore[arg-type] # a collector is what has `collect`
+        self.registry.register(self)
 
     def observe_pass(self, result: str, seconds: float) -> None:
         self._reconciles.labels(result).observe(seconds)

@@ -15,6 +15,25 @@ _SHARE = 4.0
 """After a pass of n seconds its object rests 4 n: however many nodes change, a pass takes a fifth of the time."""
 
 
+class Pacer:
+    """Puts names into the queue for changes in the cluster, gathered with those that follow them."""
+
+    def __init__(self, queue: WorkQueue, *, coalesce: float) -> None:
+        self._queue = queue
+        self._coalesce = coalesce
+        self._seconds: dict[str, float] = {}
+
+    def enqueue(self, name: str) -> None:
+        self._queue.add_after(name, max(self._coalesce, _SHARE * self._seconds.get(name, 0.0)))
+
+    def took(self, name: str, seconds: float | None) -> None:
+        """How long the object's last pass took; None: it is gone."""
+        if seconds is None:
+            self._seconds.pop(name, None)
+        else:
+            self._seconds[name] = seconds
+
+
 class Workers:
     """`observe(result, seconds)` is told of each pass: accepted, rejected, gone or failed."""
 
@@ -23,18 +42,13 @@ class Workers:
         *,
         queue: WorkQueue,
         reconciler: Reconciler,
-        coalesce: float,
+        pacer: Pacer,
         observe: Callable[[str, float], None] = lambda *_: None,
     ) -> None:
         self._queue = queue
         self._reconciler = reconciler
-        self._coalesce = coalesce
+        self._pacer = pacer
         self._observe = observe
-        self._seconds: dict[str, float] = {}
-
-    def enqueue(self, name: str) -> None:
-        """A change in the cluster: gathered with those that follow it."""
-        self._queue.add_after(name, max(self._coalesce, _SHARE * self._seconds.get(name, 0.0)))
 
     async def run(self) -> None:
         """One worker, for ever."""
@@ -59,11 +73,9 @@ class Workers:
         seconds = time.monotonic() - started
         self._queue.forget(name)
         self._observe(done.result, seconds)
-        if done.again is None:
-            self._seconds.pop(name, None)
-            return
-        self._seconds[name] = seconds
-        self._queue.add_after(name, done.again)
+        self._pacer.took(name, None if done.again is None else seconds)
+        if done.again is not None:
+            self._queue.add_after(name, done.again)
 
     def _failed(self, name: str, started: float, error: str | None) -> None:
         wait = self._queue.add_failed(name)

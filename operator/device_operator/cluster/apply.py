@@ -49,8 +49,8 @@ class Applier:
             ApiError: the server refused.
         """
         key = (manifest.kind, manifest.name)
-        if live is not None and self._is_equal(manifest, live, self._equal.get(key)):
-            return False
+        if live is not None and (live.deleting or self._is_equal(manifest, live, self._equal.get(key))):
+            return False  # one that is going is made anew when it is gone
         resource = self._resources[manifest.kind]
         if live is None:
             try:
@@ -81,7 +81,12 @@ class Applier:
 
     async def _bring_in_line(self, resource: Resource, manifest: Manifest, owner: Identity) -> bool:
         live = await self._client.get(resource, manifest.name)
-        if views.owner_uid(live) != owner.uid:
+        if views.owner_uid(live) and views.owner_uid(live) != owner.uid:
+            raise errors.ForeignOwnerError(
+                f"{manifest.kind} {resource.namespace}/{manifest.name} still belongs to an earlier "
+                "DevicePluginConfig of this name and goes with it; it is made anew then"
+            )
+        if not views.owner_uid(live):
             raise errors.ForeignOwnerError(
                 f"{manifest.kind} {resource.namespace}/{manifest.name} belongs to {views.owner_text(live)} and is "
                 f"left alone; delete or rename it, then it is made anew for {owner.name}"

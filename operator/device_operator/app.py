@@ -1,0 +1,280 @@
+"""Wiring: what is started, in which order, and what ends the process.
+
+Telemetry, client, wait for API server and CRDs, Lease, caches, workers, kopf. kopf comes last because, when it
+ends, it cancels every task that was created after it. Whatever of the long-lived tasks ends first ends them all:
+a signal, a lost Lease, a missing permission, kopf itself. Nothing is started twice in one process.
+"""
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import signal
+import socket
+import time
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any, Final
+
+import kopf
+from device_agent.contract import names
+
+from device_operator import __version__, errors, handlers, telemetry
+from device_operator.cluster import client as api
+from device_operator.cluster.apply import Applier
+from device_operator.cluster.cache import CONFIGS, ClusterCache
+from device_operator.cluster.client import UNREACHABLE, ApiError, Client, Connection
+from device_operator.cluster.events import EventWriter
+from device_operator.cluster.lease import Election, LeaseSettings
+from device_operator.configs import ConfigStore
+from device_operator.offline import render_settings
+from device_operator.pacing import Pace
+from device_operator.reconcile import Reconciler, ReconcileSettings
+from device_operator.settings import Settings
+from device_operator.status import StatusSettings
+from device_operator.telemetry import Health, Telemetry
+from device_operator.workers import Pacer, Workers
+from device_operator.workqueue import WorkQueue
+
+logger = logging.getLogger(__name__)
+
+_KINDS: Final = frozenset({"devicepluginconfigs", "devicepluginconfigs/status", "nodedeviceinventories"})
+_SAMPLE_SECONDS: Final = 1.0
+
+
+def run(settings: Settings) -> int:
+    """Runs until a signal; the exit status."""
+    telemetry.configure_logging(form=settings.log_format, level=settings.log_level)
+    try:
+        asyncio.run(_main(settings))
+    except errors.FatalError as error:
+        logger.error("ending", extra={"reason": str(error)})  # noqa: TRY400 -- the message says it all
+        return 1
+    logger.info("ended")
+    return 0
+
+
+async def _main(settings: Settings) -> None:
+    health = Health(stale=settings.watch_stale_seconds)
+    seen = Telemetry(health)
+    try:
+        runner = await telemetry.serve(seen, settings.listen)
+    except (OSError, ValueError) as error:
+        raise errors.UsageError(f"--listen {settings.listen}: {error}") from error
+    logger.info("started", extra={"version": __version__, "namespace": settings.namespace, "listen": settings.listen})
+    try:
+        connection = await api.connect(kubeconfig=settings.kubeconfig, context=settings.context)
+        client = Client(
+            connection,
+            timeout=settings.request_timeout_seconds,
+            idle=settings.watch_idle_seconds,
+            observer=seen.observe_request,
+        )
+        async with client:
+            await _until_signal(_serve(settings, connection, client, seen))
+    finally:
+        await runner.cleanup()
+
+
+async def _until_signal(work: Coroutine[Any, Any, None]) -> None:
+    """Awaits `work`; SIGTERM and SIGINT cancel it, which is a good end."""
+    task = asyncio.create_task(work)
+    _on_signal(task.cancel)
+    try:
+        await task
+    except asyncio.CancelledError:
+        if not task.cancelled():
+            raise
+        logger.info("stopping")
+
+
+def _on_signal(stop: Any) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+
+
+async def _serve(settings: Settings, connection: Connection, client: Client, seen: Telemetry) -> None:
+    health, this = seen.health, asyncio.current_task()
+    assert this is not None
+    health.phase = "waiting for the API server and the CRDs"
+    await _wait_for_kinds(client, retry=settings.lease_retry_seconds)
+    health.ready = True
+    identity = settings.identity or f"{socket.gethostname()}_{secrets.token_hex(4)}"
+    election = Election(
+        client,
+        LeaseSettings(
+            name=settings.lease_name,
+            namespace=settings.namespace,
+            identity=identity,
+            duration=settings.lease_duration_seconds,
+            renew_deadline=settings.lease_renew_deadline_seconds,
+            retry=settings.lease_retry_seconds,
+        ),
+    )
+    health.phase = "standing by"
+    await election.acquire()
+    seen.leader.set(1)
+    health.phase = "leading"
+    try:
+        await _lead(settings, connection, client, seen, election=election, identity=identity, stop=this.cancel)
+    finally:
+        seen.leader.set(0)
+        await election.release()  # writes nothing where the Lease is lost
+
+
+async def _lead(
+    settings: Settings,
+    connection: Connection,
+    client: Client,
+    seen: Telemetry,
+    *,
+    election: Election,
+    identity: str,
+    stop: Any,
+) -> None:
+    configs = ConfigStore()
+    queue = WorkQueue(backoff=settings.backoff_seconds, backoff_max=settings.backoff_max_seconds)
+    pacer = Pacer(queue, coalesce=settings.coalesce_seconds)
+    listed = asyncio.Event()
+    events = EventWriter(client, identity=identity)
+    cache = ClusterCache(
+        namespace=settings.namespace,
+        enqueue=pacer.enqueue,
+        concerned=configs.concerned,
+        heartbeat_stale=settings.heartbeat_stale_seconds,
+        failed_create_seconds=settings.failed_create_seconds,
+    )
+    reconciler = Reconciler(
+        client=client,
+        configs=configs,
+        cache=cache,
+        applier=Applier(client, namespace=settings.namespace),
+        events=events,
+        settings=reconcile_settings(settings),
+        clock=time.monotonic,
+        report=seen.report,
+    )
+    workers = Workers(queue=queue, reconciler=reconciler, pacer=pacer, observe=seen.observe_pass)
+    seen.watch_ages = lambda: {c.resource.plural: c.age for c in cache.collections}
+    seen.health.silences = lambda: {c.resource.plural: c.silence for c in cache.collections}
+    tasks: list[asyncio.Task[Any]] = []
+    async with _together(tasks):
+        tasks.append(asyncio.create_task(election.hold(), name="lease"))
+        tasks += (asyncio.create_task(c.run(client), name=f"watch {c.resource.plural}") for c in cache.collections)
+        tasks.append(
+            asyncio.create_task(_resync(client, configs, queue, listed, seconds=settings.resync_seconds), name="resync")
+        )
+        tasks.append(asyncio.create_task(_sample(queue, events, seen), name="sample"))
+        await _first_or(tasks, cache.wait_complete())
+        await _first_or(tasks, listed.wait())  # an object is judged beside the others: all of them
+        logger.info("caches complete", extra={c.resource.plural: len(c) for c in cache.collections})
+        tasks += (asyncio.create_task(workers.run(), name=f"worker {n}") for n in range(settings.workers))
+        registry = handlers.make_registry(configs=configs, connection=connection, enqueue=queue.add)
+        tasks.append(asyncio.create_task(_kopf(registry, stop=stop), name="kopf"))
+        await _first_or(tasks, asyncio.Event().wait())
+
+
+def reconcile_settings(settings: Settings) -> ReconcileSettings:
+    return ReconcileSettings(
+        render=render_settings(settings),
+        status=StatusSettings(
+            settle=settings.node_settle_seconds,
+            pod_stale=settings.pod_stale_seconds,
+            heartbeat_stale=settings.heartbeat_stale_seconds,
+        ),
+        pace=Pace(
+            seconds=settings.status_seconds,
+            holders_seconds=settings.status_holders_seconds,
+            bytes_per_second=settings.status_bytes_per_second,
+        ),
+        resync=settings.resync_seconds,
+        inventory_grace=settings.inventory_grace_seconds,
+        failed_create=settings.failed_create_seconds,
+    )
+
+
+async def _kopf(registry: kopf.OperatorRegistry, *, stop: Any) -> None:
+    ours = await _all_tasks()
+    tasks = await kopf.spawn_tasks(registry=registry, settings=handlers.make_settings(), clusterwide=True)
+    _on_signal(stop)  # kopf has put its own in: its way to end waits for tasks that are none of its own
+    await kopf.run_tasks(tasks, ignored=ours)
+    raise errors.FatalError("the watch of DevicePluginConfigs has ended")
+
+
+async def _all_tasks() -> set[asyncio.Task[Any]]:
+    return asyncio.all_tasks()
+
+
+async def _wait_for_kinds(client: Client, *, retry: float) -> None:
+    """Returns when the API server serves both kinds. Says once what it waits for."""
+    told = ""
+    while True:
+        try:
+            found = await client.discover(names.GROUP, names.VERSION)
+            missing = _KINDS - {r["name"] for r in found["resources"]}
+            reason = f"{', '.join(sorted(missing))} not served" if missing else ""
+        except ApiError as error:
+            reason = "the CRDs are not installed" if error.not_found else str(error)
+        except UNREACHABLE as error:
+            reason = f"the API server does not answer: {error or type(error).__name__}"
+        if not reason:
+            return
+        if reason != told:
+            logger.warning("waiting, not leading", extra={"reason": reason})
+            told = reason
+        await asyncio.sleep(retry)
+
+
+async def _resync(
+    client: Client, configs: ConfigStore, queue: WorkQueue, listed: asyncio.Event, *, seconds: float
+) -> None:
+    """The complete list of DevicePluginConfigs, at once and then every `seconds`: what kopf may have missed."""
+    wait = 0.0
+    while True:
+        try:
+            await asyncio.sleep(wait)
+            found = [item async for page in client.pages(CONFIGS) for item in page["items"]]
+        except ApiError as error:
+            if error.forbidden:
+                raise errors.PermissionMissingError(f"{CONFIGS} cannot be listed: {error.message}") from error
+            logger.warning("not listed", extra={"resource": str(CONFIGS), "error": str(error)})
+            wait = 5.0
+            continue
+        except UNREACHABLE as error:
+            logger.warning("not listed", extra={"resource": str(CONFIGS), "error": str(error)})
+            wait = 5.0
+            continue
+        for name in configs.replace(found):
+            queue.add(name)
+        listed.set()
+        wait = seconds
+
+
+async def _sample(queue: WorkQueue, events: EventWriter, seen: Telemetry) -> None:
+    while True:
+        seen.queue_depth.set(queue.depth())
+        seen.events_dropped.set(events.dropped)
+        await asyncio.sleep(_SAMPLE_SECONDS)
+
+
+@contextlib.asynccontextmanager
+async def _together(tasks: list[asyncio.Task[Any]]) -> AsyncIterator[None]:
+    """They end with the block, however it ends: none is left behind."""
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _first_or(tasks: list[asyncio.Task[Any]], awaited: Coroutine[Any, Any, Any]) -> None:
+    """Returns when `awaited` does; raises what the first of `tasks` to end raises."""
+    waiting = asyncio.create_task(awaited)
+    try:
+        done, _ = await asyncio.wait([*tasks, waiting], return_when=asyncio.FIRST_COMPLETED)
+        for task in done - {waiting}:
+            task.result()
+            raise errors.FatalError(f"{task.get_name()} has ended")
+    finally:
+        waiting.cancel()
