@@ -265,7 +265,7 @@ class Cluster:
         self.kubectl("apply", "-f", "-", input=json.dumps(binding))
 
     def _wait_ready(self, nodes: list[Node], *, fresh: list[Node], since: float) -> None:
-        """A fresh kubelet must have renewed its node's lease: until then, Ready is what the last one said."""
+        """A fresh kubelet must have given a sign of life: until then, Ready is what the last one said."""
 
         def ready() -> bool:
             for node in nodes:
@@ -286,17 +286,18 @@ class Cluster:
             found = json.loads(self.kubectl("get", "nodes,leases", "-n", "kube-node-lease", "-o", "json"))["items"]
         except LocalClusterError:
             return set()
-        renewed = {
+        signs = {  # of a kubelet's life; a new Node is one too, for its lease follows up to ten seconds later
             item["metadata"]["name"]
             for item in found
-            if item["kind"] == "Lease" and _seconds(item["spec"].get("renewTime")) > since
+            if (item["kind"] == "Lease" and _seconds(item["spec"].get("renewTime")) > since)
+            or (item["kind"] == "Node" and _seconds(item["metadata"]["creationTimestamp"]) > since - 1)
         }
         return {
             item["metadata"]["name"]
             for item in found
             if item["kind"] == "Node"
             and any(each["type"] == "Ready" and each["status"] == "True" for each in item["status"]["conditions"])
-            and (item["metadata"]["name"] not in fresh or item["metadata"]["name"] in renewed)
+            and (item["metadata"]["name"] not in fresh or item["metadata"]["name"] in signs)
         }
 
 

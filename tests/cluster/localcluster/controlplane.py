@@ -148,6 +148,8 @@ class ControlPlane:
             f"--cluster-signing-cert-file={file('ca.crt')}",
             f"--cluster-signing-key-file={file('ca.key')}",
             "--use-service-account-credentials",
+            "--kube-api-qps=300",  # each controller asks for a token at its start: seconds, at the default rate
+            "--kube-api-burst=300",
             "--node-monitor-grace-period=20s",
             "--node-monitor-period=2s",
             *self.profile.controller_manager_args,

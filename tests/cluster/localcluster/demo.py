@@ -77,6 +77,7 @@ def _install(target: Target, references: Mapping[str, str]) -> None:
             target.helm("upgrade", "--install", _RELEASE, chart, "--namespace", _NAMESPACE, *wait, *values)
         except LocalClusterError:
             _show(target, "get", "pods,events", "-n", _NAMESPACE)
+            _show(target, "logs", "-n", _NAMESPACE, "deployment/device-operator", "--tail=20")
             raise
 
 
@@ -129,7 +130,10 @@ def _remove(target: Target) -> None:
 
 def _show(target: Target, *arguments: str) -> None:
     print(f"\n$ kubectl {' '.join(arguments)}", flush=True)
-    print(target.kubectl(*arguments), flush=True)
+    try:
+        print(target.kubectl(*arguments), flush=True)
+    except LocalClusterError as failed:
+        print(failed, flush=True)
 
 
 def _next_steps(target: Target) -> None:

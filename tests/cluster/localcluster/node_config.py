@@ -89,6 +89,7 @@ def kubelet(profile: Profile, index: int, *, folder: Path, pki: Path) -> str:
         "staticPodPath": f"{folder}/manifests",
         "resolvConf": f"{folder}/resolv.conf",
         "clusterDomain": "cluster.local",
+        "clusterDNS": [profile.dns_service],
         "podLogsDir": "/var/log/pods",
         # else the kubelet makes a folder in the machine's /usr/libexec
         "volumePluginDir": "/run/kubelet-volume-plugins",

@@ -124,6 +124,11 @@ class Profile:
         return f"10.{192 + self.slot}.0.1"
 
     @property
+    def dns_service(self) -> str:
+        """What pods have as their resolver. No DNS server runs there: without this setting the kubelet complains."""
+        return f"10.{192 + self.slot}.0.10"
+
+    @property
     def bridge(self) -> str:
         return f"lc{self.slot}"
 
