@@ -49,6 +49,11 @@ def run(settings: Settings) -> int:
     except errors.FatalError as error:
         logger.error("ending", extra={"reason": str(error)})  # noqa: TRY400 -- the message says it all
         return 1
+    except errors.UsageError:
+        raise
+    except Exception:
+        logger.exception("ending")
+        return 1
     logger.info("ended")
     return 0
 
@@ -114,7 +119,7 @@ async def _serve(settings: Settings, connection: Connection, client: Client, see
     health.phase = "standing by"
     await election.acquire()
     seen.leader.set(1)
-    health.phase = "leading"
+    health.phase = "reading the cluster"
     try:
         await _lead(settings, connection, client, seen, election=election, identity=identity, stop=this.cancel)
     finally:
@@ -171,6 +176,7 @@ async def _lead(
         tasks += (asyncio.create_task(workers.run(), name=f"worker {n}") for n in range(settings.workers))
         registry = handlers.make_registry(configs=configs, connection=connection, enqueue=queue.add)
         tasks.append(asyncio.create_task(_kopf(registry, stop=stop), name="kopf"))
+        seen.health.phase = "leading"
         await _first_or(tasks, asyncio.Event().wait())
 
 

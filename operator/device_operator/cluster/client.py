@@ -217,6 +217,7 @@ class Client:
         while True:
             page = await self._call("list", resource, "GET", resource.path(), params=params, accept=accept)
             token = page.get("metadata", {}).get("continue", "")
+            page["items"] = page.get("items") or []  # an empty list of metadata comes as null
             yield page
             del page  # a page of nodes is 7 MB of JSON: the next one must not come on top of it
             if not token:

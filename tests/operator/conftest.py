@@ -1,0 +1,142 @@
+"""A real kube-apiserver and etcd, the CRDs of the checkout, and the operator as a process beside them.
+
+There are no controllers: what the DaemonSet controller, a kubelet or an agent would write, a test writes. Objects of
+one test are gone before the next; the operator goes on running unless a test wants one of its own.
+"""
+
+import contextlib
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # `operator` is the standard library's: this folder cannot be a package
+
+from kubeapi import CONFIGS, EVENTS, INVENTORIES, NODES, Kube, Object, eventually
+from localcluster import Cluster, places
+from operator_process import OperatorProcess
+
+NAMESPACE = "device-operator"
+CRDS = places.CHECKOUT / "crds"
+
+
+@pytest.fixture(scope="session")
+def api() -> Iterator[Cluster]:
+    cluster = Cluster("api")
+    cluster.clean()
+    cluster.up()
+    try:
+        cluster.kubectl("create", "namespace", NAMESPACE)
+        cluster.kubectl("create", "serviceaccount", "default", "-n", NAMESPACE)
+        install_crds(cluster)
+        yield cluster
+    finally:
+        cluster.clean()
+
+
+def install_crds(cluster: Cluster) -> None:
+    cluster.kubectl("apply", "-f", str(CRDS))
+    cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", str(CRDS))
+
+
+@pytest.fixture(scope="session")
+def kube(api: Cluster) -> Iterator[Kube]:
+    kube = Kube(api.kubeconfig)
+    yield kube
+    kube.close()
+
+
+class Operators:
+    """At most one runs at a time unless a test starts more: DevicePluginConfigs belong to the whole cluster."""
+
+    def __init__(self, cluster: Cluster, log: Path) -> None:
+        self._cluster = cluster
+        self._log = log
+        self._shared: OperatorProcess | None = None
+        self._own: list[OperatorProcess] = []
+
+    def shared(self) -> OperatorProcess:
+        if self._shared is None or self._shared.process.poll() is not None:
+            self._shared = self._start()
+            self._shared.wait_leading()
+        return self._shared
+
+    def start(self, **settings: object) -> OperatorProcess:
+        """One with settings of its own; it ends with the test."""
+        self.end_shared()
+        self._own.append(self._start(**settings))
+        return self._own[-1]
+
+    def end_shared(self) -> None:
+        if self._shared is not None:
+            self._shared.end()
+            self._shared = None
+
+    def end_own(self) -> None:
+        for operator in self._own:
+            operator.end()
+        self._own.clear()
+
+    def _start(self, **settings: object) -> OperatorProcess:
+        return OperatorProcess(kubeconfig=self._cluster.kubeconfig, namespace=NAMESPACE, log=self._log, **settings)
+
+
+@pytest.fixture(scope="session")
+def _operators(api: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operators]:
+    operators = Operators(api, tmp_path_factory.mktemp("operator") / "operator.log")
+    yield operators
+    operators.end_own()
+    operators.end_shared()
+
+
+@pytest.fixture
+def operators(_operators: Operators, kube: Kube) -> Iterator[Operators]:
+    """For tests that start, stop and kill operators of their own."""
+    _sweep(kube)
+    yield _operators
+    _operators.end_own()
+    _sweep(kube)
+
+
+@pytest.fixture
+def operator(operators: Operators) -> OperatorProcess:
+    """The one that goes on from test to test."""
+    return operators.shared()
+
+
+@pytest.fixture
+def label(request: pytest.FixtureRequest) -> str:
+    """A DNS label of the test's own."""
+    return re.sub(r"[^a-z0-9]+", "-", request.node.name.lower().removeprefix("test_"))[:40].strip("-")
+
+
+@pytest.fixture
+def owned(kube: Kube) -> Callable[[str, str], dict[str, Object]]:
+    """Objects of a kind with the label of a config, by pool."""
+
+    def find(config: str, kind: str = "daemonsets") -> dict[str, Object]:
+        root = f"/apis/apps/v1/namespaces/{NAMESPACE}" if kind == "daemonsets" else f"/api/v1/namespaces/{NAMESPACE}"
+        found = kube.items(f"{root}/{kind}?labelSelector=device-operator.io/config={config}")
+        return {o["metadata"]["labels"]["device-operator.io/pool"]: o for o in found}
+
+    return find
+
+
+def _sweep(kube: Kube) -> None:
+    """What no garbage collector takes here."""
+    for path in (CONFIGS, INVENTORIES, NODES):
+        for item in kube.items(path):
+            kube.delete(f"{path}/{item['metadata']['name']}")
+    eventually("no objects are left", lambda: not kube.items(CONFIGS))
+    for root, kinds in (
+        (f"/apis/apps/v1/namespaces/{NAMESPACE}", ["daemonsets"]),
+        (f"/api/v1/namespaces/{NAMESPACE}", ["configmaps", "events", "pods"]),
+    ):
+        for kind in kinds:
+            for item in kube.items(f"{root}/{kind}"):
+                kube.delete(f"{root}/{kind}/{item['metadata']['name']}", gracePeriodSeconds=0)
+    for item in kube.items(EVENTS):
+        with contextlib.suppress(Exception):
+            kube.delete(f"{EVENTS}/{item['metadata']['name']}")
