@@ -1,27 +1,47 @@
-"""What an object's status says: spec and observations in, the complete status out. Pure."""
+"""What an object's status says: spec and observations in, the complete status out. Pure.
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+`nodes` judges each node, `conditions` the whole; here the parts are counted and put together within the byte bound:
+an object that outgrew etcd's limit could not be written at all.
+"""
 
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from device_operator import conditions
+from device_operator.conditions import ACCEPTED, PROGRESSING, Situation, by_type, transitions
 from device_operator.model import Identity, InventoryView, Notice, Observed
-from device_operator.pools import Accepted, Assignment, Rejected
-from device_operator.render import Manifest
+from device_operator.nodes import (
+    NodeReport,
+    PoolView,
+    StatusSettings,
+    clip,
+    judge,
+    pool_daemonset,
+    rfc3339,
+    running_pools,
+)
+from device_operator.pools import Accepted, Assignment, Rejected, describe
+from device_operator.render import ANNOTATION_CONFIG_HASH, ANNOTATION_TEMPLATE, Manifest
 
+__all__ = ["StatusSettings", "compute", "due", "health_transitions", "transitions", "was_accepted"]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StatusSettings:
-    """Durations in seconds. `max_bytes`: of the status as JSON."""
+MAX_RESOURCES: Final = 128
+MAX_UNHEALTHY: Final = 4096
+MAX_NODES: Final = 8192
+MAX_DEVICES: Final = 1024
+"""Of one node. These four are the CRD's maxItems; the byte bound is nearly always reached first."""
+MAX_HOLDERS: Final = 2
 
-    settle: float = 300.0
-    pod_stale: float = 60.0
-    heartbeat_stale: float = 1500.0
-    max_bytes: int = 384 * 1024
+_COUNTS: Final = ("devices", "healthy", "capacity", "allocated")
 
 
 def was_accepted(obj: Mapping[str, Any]) -> bool:
     """Whether the object's present generation has been accepted, by its own status."""
-    raise NotImplementedError
+    condition = by_type(obj.get("status") or {}).get(ACCEPTED, {})
+    generation = obj.get("metadata", {}).get("generation")
+    return condition.get("status") == "True" and condition.get("observedGeneration") == generation
 
 
 def compute(
@@ -33,21 +53,307 @@ def compute(
     previous: Mapping[str, Any],
     assigned: Assignment | None = None,
     manifests: Iterable[Manifest] = (),
+    faults: Mapping[str, str] | None = None,
     settings: StatusSettings | None = None,
 ) -> dict[str, Any]:
     """The complete status.
 
-    `assigned` and `manifests`: of the accepted spec (`pools.assignment`, `render.render`); nothing when rejected.
+    `assigned` and `manifests`: of the accepted spec (`pools.assignment`, `render.render`); after a rejection they
+    are not used: the status then tells of what runs. `faults`: pool -> why its objects could not be written.
     `previous`: the status as it stands, {} at first.
     """
-    raise NotImplementedError
+    settings = settings or StatusSettings()
+    faults = faults or {}
+    before = by_type(previous)
+    accepted = isinstance(verdict, Accepted)
+    pools = (
+        _wanted(
+            identity,
+            verdict,
+            observed=observed,
+            assigned=assigned or Assignment({}),
+            manifests=manifests,
+            faults=faults,
+        )
+        if isinstance(verdict, Accepted)
+        else running_pools(observed, config_hash=ANNOTATION_CONFIG_HASH, template_hash=ANNOTATION_TEMPLATE)
+    )
+    reports = judge(
+        identity,
+        pools,
+        observed,
+        settings=settings,
+        paused=isinstance(verdict, Accepted) and verdict.spec.paused,
+        progressing_since=_since(before.get(PROGRESSING, {})),
+    )
+    overlaps = assigned.overlaps if assigned and accepted else ()
+    unhealthy = _unhealthy(reports)
+    resources = _resources(reports)
+    total = {count: sum(r[count] for r in resources) for count in _COUNTS}
+    bad = max(len(unhealthy), sum(r["unhealthy"] for r in resources))  # an inventory's list may be cut, its counts not
+    judged = conditions.judge(
+        Situation(
+            verdict=verdict,
+            reports=reports,
+            overlaps=overlaps,
+            faults=faults,
+            unhealthy=unhealthy,
+            devices=total["devices"],
+            generation=generation,
+            pools=[pool.name for pool in pools],
+            previous=before,
+            complete=observed.complete,
+        )
+    )
+    status: dict[str, Any] = {
+        "observedGeneration": generation,
+        "summary": {
+            "nodes": f"{sum(r.served for r in reports)}/{len(reports)}",
+            "devices": f"{total['healthy']}/{total['devices']}",
+            "capacity": total["capacity"],
+            "allocated": total["allocated"],
+            "unhealthy": bad,
+        },
+        "conditions": conditions.with_times(judged, previous=before, generation=generation, now=rfc3339(observed.now)),
+        "pools": [_pool(pool, reports, overlaps) for pool in pools],
+    }
+    _fill(status, resources=resources, unhealthy=unhealthy, reports=reports, limit=settings.max_bytes)
+    return status
 
 
-def transitions(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Notice, ...]:
-    """Events for the conditions that changed between two statuses."""
-    raise NotImplementedError
+def due(observed: Observed, *, nodes: Iterable[str], settings: StatusSettings | None = None) -> float | None:
+    """Seconds until time alone may change the status (a node settles, a pod is Stale), None where it does not.
+
+    `nodes`: names of the matched nodes. Heartbeats are left to the regular resync: 25 minutes need no alarm clock.
+    """
+    settings = settings or StatusSettings()
+    matched = set(nodes)
+    moments: list[datetime] = []
+    for node in observed.nodes:
+        if node.name in matched and node.ready and not node.deleting:
+            appeared = max(node.created, node.ready_since or node.created)
+            moments.append(appeared + timedelta(seconds=settings.settle))
+    stale = timedelta(seconds=settings.pod_stale)
+    for pod in observed.pods:
+        if not pod.deleting:
+            moments += (pod.created + stale, (pod.ready_since or pod.created) + stale)
+    left = [(moment - observed.now).total_seconds() for moment in moments]
+    return min((seconds for seconds in left if seconds > 0), default=None)
 
 
 def health_transitions(old: Iterable[InventoryView], new: Iterable[InventoryView]) -> tuple[Notice, ...]:
-    """Events for the devices whose health changed between two observations of an object's inventories."""
-    raise NotImplementedError
+    """Events for the devices whose health changed between two observations of an object's inventories.
+
+    A device seen for the first time is told when it is Unhealthy; its `key` holds `since`, so that a restarted
+    operator tells nothing twice.
+    """
+    before = {inventory.name: inventory for inventory in old}
+    notices: list[Notice] = []
+    for inventory in new:
+        earlier = before.get(inventory.name)
+        if earlier is not None and earlier.status is inventory.status:
+            continue
+        known = {(d.get("resource"), d["id"]): d for d in (earlier.status.get("devices") or () if earlier else ())}
+        for device in inventory.status.get("devices") or ():
+            was = known.get((device.get("resource"), device["id"]), {}).get("health")
+            if device.get("health") != was and (was or device.get("health") == "Unhealthy"):
+                notices.append(_health_notice(inventory.node, device))
+    return tuple(notices)
+
+
+def _health_notice(node: str, device: Mapping[str, Any]) -> Notice:
+    what = f"{device.get('resource', '')} {device['id']} on node {node}"
+    key = f"{node}/{device.get('resource', '')}/{device['id']}/{device.get('health')}/{device.get('since', '')}"
+    if device.get("health") == "Healthy":
+        return Notice("Normal", "DeviceHealthy", clip(f"{what} is Healthy again", 1024), key)
+    why = ": ".join(text for text in (device.get("reason", ""), device.get("message", "")) if text)
+    return Notice("Warning", "DeviceUnhealthy", clip(f"{what} is {device.get('health')}: {why}", 1024), key)
+
+
+def _wanted(
+    identity: Identity,
+    verdict: Accepted,
+    *,
+    observed: Observed,
+    assigned: Assignment,
+    manifests: Iterable[Manifest],
+    faults: Mapping[str, str],
+) -> tuple[PoolView, ...]:
+    rendered = {m.pool: m for m in manifests if m.kind == "DaemonSet"}
+    existing = {view.name for view in observed.daemonsets}
+    return tuple(
+        PoolView(
+            name=pool.name,
+            nodes=assigned.nodes.get(pool.name, ()),
+            config_hash=rendered[pool.name].config_hash if pool.name in rendered else "",
+            template_hash=rendered[pool.name].template_hash if pool.name in rendered else "",
+            tolerations=pool.effective_tolerations,
+            applied=pool_daemonset(identity, pool.name) in existing,
+            fault=faults.get(pool.name, ""),
+        )
+        for pool in verdict.spec.pools
+    )
+
+
+def _since(condition: Mapping[str, Any]) -> datetime | None:
+    if condition.get("status") != "True" or not condition.get("lastTransitionTime"):
+        return None
+    return datetime.fromisoformat(condition["lastTransitionTime"])
+
+
+def _pool(pool: PoolView, reports: Sequence[NodeReport], overlaps: Sequence[Any]) -> dict[str, Any]:
+    ours = [r for r in reports if r.pool == pool.name]
+    said = [pool.fault] if pool.fault else []
+    if mine := [o for o in overlaps if o.pool == pool.name]:
+        said.append(describe(mine))
+    said += sorted({r.message for r in ours if r.reason == "FailedCreate"})
+    if not ours and not said:
+        said.append("no node matches")
+    return {
+        "name": pool.name,
+        "nodes": {
+            "matched": len(ours),
+            "settled": sum(r.settled for r in ours),
+            "ready": sum(r.served for r in ours),
+            "updated": sum(r.updated for r in ours),
+            "stale": sum(r.state == "Stale" for r in ours),
+        },
+        "configHash": pool.config_hash,
+        "message": clip("; ".join(said)),
+    }
+
+
+def _resources(reports: Iterable[NodeReport]) -> list[dict[str, Any]]:
+    """Counts by resource name. Devices of a node that is not served are counted, but not as healthy."""
+    found: dict[str, dict[str, Any]] = {}
+    for report in reports:
+        for resource in _listed(report, "resources"):
+            name = resource["name"]
+            total = found.setdefault(
+                name,
+                {"name": name, "entry": resource.get("entry", name), "nodes": 0, "devices": 0, "healthy": 0}
+                | {"unhealthy": 0, "capacity": 0, "allocated": 0},
+            )
+            devices, healthy = int(resource.get("devices", 0)), int(resource.get("healthy", 0))
+            total["nodes"] += bool(devices)
+            total["devices"] += devices
+            total["healthy"] += healthy if report.served or report.grace else 0
+            total["unhealthy"] += max(devices - healthy, 0)
+            total["capacity"] += int(resource.get("capacity", 0))
+            total["allocated"] += int(resource.get("allocated", 0))
+    return [found[name] for name in sorted(found)]
+
+
+def _unhealthy(reports: Iterable[NodeReport]) -> list[dict[str, Any]]:
+    found = [
+        _without_empty(
+            {
+                "node": report.name,
+                "resource": device.get("resource", ""),
+                "id": device["id"],
+                "health": device["health"],
+                "reason": device.get("reason", ""),
+                "message": clip(device.get("message", "")),
+                "since": device.get("since", ""),
+            }
+        )
+        for report in reports
+        for device in _listed(report, "devices")
+        if device.get("health") == "Unhealthy"
+    ]
+    return sorted(found, key=lambda d: (d.get("since", "9999"), d["node"], d["id"]))
+
+
+def _fill(
+    status: dict[str, Any],
+    *,
+    resources: Sequence[dict[str, Any]],
+    unhealthy: Sequence[dict[str, Any]],
+    reports: Sequence[NodeReport],
+    limit: int,
+) -> None:
+    """The lists, in the order in which they are worth their bytes, each cut with a count."""
+    room = _Room(limit - size(status) - 512)  # brackets, names and counts of the lists
+    shown = room.take(resources, most=MAX_RESOURCES)
+    status["resources"] = shown
+    _count(status, "resourcesOmitted", len(resources) - len(shown))
+    shown = room.take(unhealthy, most=MAX_UNHEALTHY)
+    status["unhealthyDevices"] = shown
+    _count(status, "unhealthyDevicesOmitted", status["summary"]["unhealthy"] - len(shown))
+    order = sorted(reports, key=lambda r: (not r.problem, r.name))
+    nodes = room.take((_node(r) for r in order), most=MAX_NODES)
+    status["nodes"] = nodes
+    _count(status, "nodesOmitted", len(reports) - len(nodes))
+    known = sum(
+        len(_listed(r, "devices")) + int(r.inventory.status.get("devicesOmitted", 0)) for r in reports if r.inventory
+    )
+    told = 0
+    for node, report in zip(nodes, order, strict=False):
+        devices = _listed(report, "devices")
+        if devices and room.left > 0:
+            node["devices"] = room.take((_device(d) for d in devices), most=MAX_DEVICES, around='"devices": []')
+            told += len(node["devices"])
+    _count(status, "devicesOmitted", known - told)
+
+
+def _node(report: NodeReport) -> dict[str, Any]:
+    return _without_empty(
+        {
+            "name": report.name,
+            "pool": report.pool,
+            "state": str(report.state),
+            "reason": report.reason,
+            "message": report.message,
+            "resources": [
+                {"name": r["name"], **{count: int(r.get(count, 0)) for count in _COUNTS}}
+                for r in _listed(report, "resources")
+            ],
+        }
+    )
+
+
+def _device(device: Mapping[str, Any]) -> dict[str, Any]:
+    holders = [dict(holder) for holder in (device.get("allocatedTo") or ())[:MAX_HOLDERS]]
+    kept = {key: device.get(key, "") for key in ("id", "resource", "health", "reason")}
+    return _without_empty({**kept, "allocatedTo": holders})
+
+
+class _Room:
+    """The bytes that are left."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def take(self, items: Iterable[dict[str, Any]], *, most: int, around: str = "") -> list[dict[str, Any]]:
+        """The items that fit, from the first on, up to the first that does not. `around`: text they come with."""
+        self.left -= len(around)
+        taken: list[dict[str, Any]] = []
+        for item in items:
+            needed = size(item) + 2
+            if needed > self.left or len(taken) >= most:
+                break
+            self.left -= needed
+            taken.append(item)
+        return taken
+
+
+def size(value: Any) -> int:
+    """Bytes of a value as JSON, never too few: what the API server stores has no spaces and fewer escapes.
+
+    Go's encoder writes <, > and & as six characters each.
+    """
+    text = json.dumps(value)
+    return len(text) + 5 * sum(map(text.count, "<>&"))
+
+
+def _listed(report: NodeReport, field: str) -> Sequence[Mapping[str, Any]]:
+    return (report.inventory.status.get(field) or ()) if report.inventory else ()
+
+
+def _without_empty(item: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in item.items() if value not in ("", [])}
+
+
+def _count(status: dict[str, Any], field: str, number: int) -> None:
+    if number > 0:
+        status[field] = number

@@ -1,0 +1,256 @@
+"""The four conditions of a DevicePluginConfig, from the reports of its nodes. Pure.
+
+Ready is judged on the settled nodes. Where none is settled, on the young ones: `kubectl wait --for=condition=Ready`
+on a fresh cluster returns when agents serve, not before. Once Ready is True it stays so while nodes only wait for
+an agent that is on its way (`NodeReport.grace`, or a young node without a fault), so an edit, a rollout within
+maxUnavailable and a node that joins do not flip it; a node with a cause does.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from device_operator.model import Notice
+from device_operator.nodes import NodeReport, State, clip
+from device_operator.pools import Accepted, Overlap, Rejected, describe, name_nodes
+
+ACCEPTED: Final = "Accepted"
+PROGRESSING: Final = "Progressing"
+DEGRADED: Final = "Degraded"
+READY: Final = "Ready"
+
+MAX_MESSAGE: Final = 4096
+"""Characters of a condition's message."""
+MAX_GROUPS: Final = 5
+"""Causes that a message tells in full."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A condition without its times. `status`: True, False or Unknown."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """All that the conditions are judged on. `unhealthy`: reason -> devices; `previous`: conditions by type."""
+
+    verdict: Accepted | Rejected
+    reports: Sequence[NodeReport]
+    overlaps: Sequence[Overlap]
+    faults: Mapping[str, str]
+    unhealthy: Mapping[str, int]
+    devices: int
+    generation: int
+    pools: Sequence[str]
+    previous: Mapping[str, Mapping[str, Any]]
+    complete: bool
+
+    @property
+    def basis(self) -> list[NodeReport]:
+        """The nodes that count: the settled ones, or the young ones where no node is settled."""
+        return [r for r in self.reports if r.settled] or [r for r in self.reports if r.young]
+
+    @property
+    def running(self) -> bool:
+        """Something of this object's is on the cluster, or nothing has to be."""
+        return isinstance(self.verdict, Accepted) or bool(self.pools)
+
+
+def judge(situation: Situation) -> tuple[Judged, ...]:
+    """Accepted, Progressing, Degraded, Ready."""
+    accepted = _accepted(situation)
+    if not situation.complete:
+        return accepted, *(_unseen(kind, situation) for kind in (PROGRESSING, DEGRADED, READY))
+    return accepted, _progressing(situation), _degraded(situation), _ready(situation)
+
+
+def _accepted(situation: Situation) -> Judged:
+    verdict = situation.verdict
+    if isinstance(verdict, Rejected):
+        message = verdict.message + ("; what ran before goes on" if situation.pools else "")
+        return Judged(ACCEPTED, "False", verdict.reason, message)
+    spec = verdict.spec
+    counts = f"{_count(len(spec.resources), 'resource')}, {_count(len(spec.pools), 'pool')}"
+    return Judged(ACCEPTED, "True", "Accepted", f"generation {situation.generation} is in force: {counts}")
+
+
+def _unseen(kind: str, situation: Situation) -> Judged:
+    before = situation.previous.get(kind)
+    if before:
+        return Judged(kind, before["status"], before["reason"], before["message"])
+    return Judged(kind, "Unknown", "Observing", "the cluster's objects are still being read")
+
+
+def _progressing(situation: Situation) -> Judged:
+    basis = situation.basis
+    behind = [r for r in basis if not r.updated]
+    what = "settled nodes" if any(r.settled for r in basis) else "nodes"
+    message = f"{len(basis) - len(behind)} of {len(basis)} {what} on the current configuration and pod template"
+    if isinstance(situation.verdict, Accepted) and situation.verdict.spec.paused:
+        return Judged(PROGRESSING, "False", "Paused", f"spec.paused is true, nothing is changed; {message}")
+    if not situation.running:
+        return Judged(PROGRESSING, "False", _rejection(situation), "nothing runs, because the spec is not accepted")
+    if behind:
+        return Judged(PROGRESSING, "True", "Updating", f"{message}; waiting for {name_nodes(r.name for r in behind)}")
+    if not basis:
+        return Judged(PROGRESSING, "False", "NoNodes", "no node is there to update")
+    return Judged(PROGRESSING, "False", "Current", message)
+
+
+def _degraded(situation: Situation) -> Judged:
+    parts: list[tuple[str, str]] = []
+    if isinstance(situation.verdict, Rejected):
+        parts.append((situation.verdict.reason, f"generation {situation.generation} is not accepted"))
+    parts += [("ApplyFailed", f"pool {pool}: {text}") for pool, text in situation.faults.items()]
+    if situation.overlaps:
+        parts.append((situation.overlaps[0].reason, describe(situation.overlaps)))
+    wrong = [
+        r for r in situation.reports if r.problem and not r.grace and not r.young and r.reason != "DevicesUnhealthy"
+    ]
+    parts += _causes(wrong)
+    if situation.unhealthy:
+        total = sum(situation.unhealthy.values())
+        reasons = ", ".join(f"{reason} {n}" for reason, n in Counter(situation.unhealthy).most_common(MAX_GROUPS))
+        where = (
+            name_nodes(r.name for r in situation.reports if r.reason == "DevicesUnhealthy")
+            if any(r.reason == "DevicesUnhealthy" for r in situation.reports)
+            else ""
+        )
+        parts.append(
+            ("DevicesUnhealthy", f"{_count(total, 'device')} Unhealthy ({reasons}){' on ' + where if where else ''}")
+        )
+    if not parts:
+        return Judged(DEGRADED, "False", "AsWanted", "every node, resource and device is as wanted")
+    return Judged(DEGRADED, "True", parts[0][0], "; ".join(text for _, text in parts))
+
+
+def _ready(situation: Situation) -> Judged:
+    if not situation.running:
+        return Judged(READY, "False", _rejection(situation), "nothing runs, because the spec is not accepted")
+    if not situation.reports:
+        return Judged(READY, "True", "NoNodes", f"no node matches {_count(len(situation.pools), 'pool')}")
+    basis = situation.basis
+    if not basis:
+        return Judged(
+            READY, "Unknown", "NoReadyNodes", f"none of {_count(len(situation.reports), 'matched node')} is Ready"
+        )
+    was_ready = situation.previous.get(READY, {}).get("status") == "True"
+    settled = basis[0].settled
+    unserved = [r for r in basis if not r.served]
+    blocking = [r for r in unserved if not (was_ready and _on_its_way(r))]
+    allowed = 0
+    if isinstance(situation.verdict, Accepted):
+        allowed = min(situation.verdict.spec.allowed_unavailable(len(basis)), len(basis) - 1)
+    message = f"{len(basis) - len(unserved)} of {len(basis)} {'settled nodes' if settled else 'nodes'} served"
+    waiting = [r for r in situation.reports if r.young and not r.served]
+    if settled and waiting:
+        message += f", {_count(len(waiting), 'node')} joining"
+    if not settled:
+        message += ", none of them is settled yet"
+    if len(blocking) > allowed:
+        causes = _causes(blocking)
+        return Judged(READY, "False", causes[0][0], "; ".join([message, *(text for _, text in causes)]))
+    if unserved:
+        message = "; ".join([message, *(text for _, text in _causes(unserved))])
+    if isinstance(situation.verdict, Rejected):
+        return Judged(READY, "True", _rejection(situation), f"what ran before the edit goes on: {message}")
+    if not situation.devices:
+        return Judged(READY, "True", "NoDevices", f"{message}; they have no devices")
+    return Judged(READY, "True", "Serving", message)
+
+
+def _on_its_way(report: NodeReport) -> bool:
+    return report.grace or (report.young and report.state is State.PENDING)
+
+
+def _rejection(situation: Situation) -> str:
+    return situation.verdict.reason if isinstance(situation.verdict, Rejected) else "NotAccepted"
+
+
+def _causes(reports: Iterable[NodeReport]) -> list[tuple[str, str]]:
+    """(reason, sentence) by reason, the most frequent first: its nodes, and the first one's message."""
+    groups: defaultdict[str, list[NodeReport]] = defaultdict(list)
+    for report in reports:
+        groups[report.reason].append(report)
+    order = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
+    told = [
+        (reason, f"{found[0].state} {reason} on {name_nodes(r.name for r in found)}: {found[0].message}")
+        for reason, found in order[:MAX_GROUPS]
+    ]
+    if len(order) > MAX_GROUPS:
+        told.append((order[MAX_GROUPS][0], f"{len(order) - MAX_GROUPS} more causes"))
+    return told
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def with_times(
+    judged: Iterable[Judged], *, previous: Mapping[str, Mapping[str, Any]], generation: int, now: str
+) -> list[dict[str, Any]]:
+    """As the API has them: lastTransitionTime moves only when the status does."""
+    conditions = []
+    for found in judged:
+        before = previous.get(found.type, {})
+        same = before.get("status") == found.status and before.get("lastTransitionTime")
+        conditions.append(
+            {
+                "type": found.type,
+                "status": found.status,
+                "observedGeneration": generation,
+                "lastTransitionTime": before["lastTransitionTime"] if same else now,
+                "reason": found.reason,
+                "message": clip(found.message, MAX_MESSAGE),
+            }
+        )
+    return conditions
+
+
+def by_type(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """A status' conditions by their type."""
+    return {c["type"]: c for c in status.get("conditions") or ()}
+
+
+_TOLD: Final = {
+    (ACCEPTED, "True"): ("Normal", "Accepted"),
+    (ACCEPTED, "False"): ("Warning", ""),
+    (PROGRESSING, "True"): ("Normal", "Updating"),
+    (DEGRADED, "True"): ("Warning", ""),
+    (READY, "True"): ("Normal", "Ready"),
+    (READY, "False"): ("Warning", "NotReady"),
+}
+"""(type of the Event, its reason) by condition and status; '' is the condition's reason. Others are not told."""
+_TOLD_AFTER: Final = {
+    (PROGRESSING, "True", "False"): ("Normal", "Updated"),
+    (DEGRADED, "True", "False"): ("Normal", "Recovered"),
+}
+"""The same where the status before matters."""
+
+
+def transitions(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Notice, ...]:
+    """Events for the conditions that changed between two statuses; a new rejection of an edit is one too."""
+    before, notices = by_type(old), []
+    for kind, condition in by_type(new).items():
+        status, earlier = condition["status"], before.get(kind, {})
+        generation = condition.get("observedGeneration", 0)
+        again = kind == ACCEPTED and status == "False" and earlier.get("observedGeneration") != generation
+        if status == earlier.get("status") and not again:
+            continue
+        told = _TOLD_AFTER.get((kind, earlier.get("status", ""), status)) or _TOLD.get((kind, status))
+        if told:
+            notices.append(
+                Notice(
+                    type=told[0],
+                    reason=told[1] or condition["reason"],
+                    message=clip(condition["message"], 1024),  # an Event's limit
+                    key=f"{kind}/{status}/{generation}/{condition['lastTransitionTime']}",
+                )
+            )
+    return tuple(notices)

@@ -1,0 +1,339 @@
+"""What one matched node is, and why: the judgement that every condition and count is made of. Pure.
+
+Two durations keep moments from looking like faults. A node counts (is *settled*) once it has been Ready for
+`settle` seconds: images are pulled and agents started in that time. A served node whose agent is only being
+replaced or restarted has *grace* for `pod_stale` seconds: what has no cause yet takes Ready away from nobody.
+Messages hold no ages, only moments: a message that counts seconds would be a status write each second.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final
+
+from device_agent.contract import names
+
+from device_operator import scheduling
+from device_operator.model import DaemonSetView, FailedCreate, Identity, InventoryView, NodeView, Observed, PodView
+from device_operator.scheduling import Toleration
+
+MAX_MESSAGE: Final = 512
+"""Characters of a node's message."""
+
+PULL_REASONS: Final = frozenset(
+    {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError"}
+)
+CREATING_REASONS: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
+
+
+class State(StrEnum):
+    SERVING = "Serving"
+    PENDING = "Pending"
+    STALE = "Stale"
+    FAILED = "Failed"
+    NO_DEVICES = "NoDevices"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusSettings:
+    """Durations in seconds. `max_bytes`: of the status as JSON.
+
+    `failed_create_recent`: how old a FailedCreate event may be; the DaemonSet controller tries again, and tells
+    again, at least every 1,000 s.
+    """
+
+    settle: float = 300.0
+    pod_stale: float = 60.0
+    heartbeat_stale: float = 1500.0
+    failed_create_recent: float = 1200.0
+    max_bytes: int = 384 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolView:
+    """A pool that should run: from the accepted spec, or after a rejection from what runs.
+
+    `nodes`: names; `applied`: its DaemonSet exists; `fault`: why it could not be applied.
+    """
+
+    name: str
+    nodes: tuple[str, ...]
+    config_hash: str = ""
+    template_hash: str = ""
+    tolerations: tuple[Toleration, ...] = scheduling.EVERY_TAINT
+    applied: bool = True
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeReport:
+    """`grace`: not served, or not fully, without a cause that would be worth an alarm yet.
+
+    `settled`, `young`: Ready for long enough, Ready since a moment ago; a node that is NotReady or going is neither.
+    `gone`: NotReady or going. `updated`: on the current pod template and configuration.
+    `problem`: something is not as wanted. `inventory`: of this object and pool, however old.
+    """
+
+    name: str
+    pool: str
+    state: State
+    reason: str
+    message: str = ""
+    settled: bool = False
+    young: bool = False
+    grace: bool = False
+    updated: bool = False
+    problem: bool = False
+    inventory: InventoryView | None = None
+
+    @property
+    def served(self) -> bool:
+        return self.state in (State.SERVING, State.NO_DEVICES)
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    state: State
+    reason: str
+    message: str = ""
+    grace: bool = False
+    problem: bool = True
+
+
+def rfc3339(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def clip(text: str, limit: int = MAX_MESSAGE) -> str:
+    """One line of at most `limit` characters."""
+    text = " ".join(text.split())
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def judge(
+    identity: Identity,
+    pools: Iterable[PoolView],
+    observed: Observed,
+    *,
+    settings: StatusSettings,
+    paused: bool = False,
+    progressing_since: datetime | None = None,
+) -> tuple[NodeReport, ...]:
+    """Every matched node, in the order of pools and names.
+
+    `progressing_since`: since when the object is Progressing; a node without pod has grace for `settle` from then.
+    """
+    return _Judge(identity, observed, settings, paused, progressing_since).reports(pools)
+
+
+class _Judge:
+    """The observations by node, and one method for each stage of an agent's way into service."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        observed: Observed,
+        settings: StatusSettings,
+        paused: bool,  # noqa: FBT001 -- built by judge() alone
+        progressing_since: datetime | None,
+    ) -> None:
+        self._identity = identity
+        self._settings = settings
+        self._now = observed.now
+        self._paused = paused
+        self._waited = progressing_since is not None and not self._within(progressing_since, settings.settle)
+        self._nodes = {node.name: node for node in observed.nodes}
+        self._pods: defaultdict[tuple[str, str], list[PodView]] = defaultdict(list)
+        for pod in observed.pods:
+            if pod.config == identity.name and pod.node:
+                self._pods[pod.pool, pod.node].append(pod)
+        self._inventories = {i.node: i for i in observed.inventories if i.owner_uid == identity.uid}
+        self._failed_creates = _latest(observed.failed_creates)
+
+    def reports(self, pools: Iterable[PoolView]) -> tuple[NodeReport, ...]:
+        return tuple(
+            self._report(pool, node) for pool in pools for name in pool.nodes if (node := self._nodes.get(name))
+        )
+
+    def _report(self, pool: PoolView, node: NodeView) -> NodeReport:
+        inventory = self._inventories.get(node.name)
+        if inventory is not None and inventory.status.get("poolName", pool.name) != pool.name:
+            inventory = None  # the report of the pool that the node belonged to before
+        pods = self._pods.get((pool.name, node.name), [])
+        alive = [pod for pod in pods if not pod.deleting]
+        pod = max(alive, key=lambda p: (p.created, p.name), default=None)
+        if pod is None:
+            verdict = self._without_pod(pool, node, replacing=bool(pods))
+        elif pod.ready:
+            verdict = self._with_ready_pod(pod, inventory)
+        else:
+            verdict = self._with_starting_pod(pod, inventory)
+        here = node.ready and not node.deleting
+        if not here and verdict.state in (State.PENDING, State.STALE):
+            since = f" since {rfc3339(node.ready_since)}" if node.ready_since else ""
+            what = "being deleted" if node.deleting else f"NotReady{since}"
+            verdict = _Verdict(State.STALE if inventory else State.PENDING, "NodeNotReady", f"the node is {what}")
+        appeared = max(node.created, node.ready_since or node.created)
+        settled = here and not self._within(appeared, self._settings.settle)
+        current = (
+            pod is not None
+            and (not pool.template_hash or pod.template_hash == pool.template_hash)
+            and inventory is not None
+            and (not pool.config_hash or inventory.status.get("observedConfigHash") == pool.config_hash)
+        )
+        return NodeReport(
+            name=node.name,
+            pool=pool.name,
+            state=verdict.state,
+            reason=verdict.reason,
+            message=clip(verdict.message),
+            settled=settled,
+            young=here and not settled,
+            grace=verdict.grace,
+            updated=current,
+            problem=verdict.problem,
+            inventory=inventory,
+        )
+
+    def _without_pod(self, pool: PoolView, node: NodeView, *, replacing: bool) -> _Verdict:
+        """The DaemonSet controller makes a pod within moments, or there is a cause that can be named."""
+        if self._paused and not pool.applied:
+            return _Verdict(State.PENDING, "Paused", "spec.paused is true, so no DaemonSet is made")
+        if pool.fault:
+            return _Verdict(State.PENDING, "ApplyFailed", pool.fault)
+        if keeping := scheduling.keeping_away(node.taints, pool.tolerations):
+            return _Verdict(
+                State.PENDING,
+                "Tainted",
+                f"{'taint' if len(keeping) == 1 else 'taints'} {', '.join(map(str, keeping))} "
+                f"keep{'s' if len(keeping) == 1 else ''} the agent away: add to the tolerations of pool {pool.name}, "
+                "or omit them to tolerate every taint",
+            )
+        failed = self._failed_creates.get(pool_daemonset(self._identity, pool.name))
+        if failed and self._within(failed.last_seen, self._settings.failed_create_recent):
+            return _Verdict(State.PENDING, "FailedCreate", f"the DaemonSet cannot make the pod: {failed.message}")
+        grace = not self._waited
+        if replacing:
+            return _Verdict(State.PENDING, "Replacing", "the agent's pod is being replaced", grace)
+        if not pool.applied:
+            return _Verdict(State.PENDING, "NotApplied", "the DaemonSet is not made yet", grace)
+        return _Verdict(
+            State.PENDING, "AwaitingPod", "the DaemonSet controller has not made the agent's pod yet", grace
+        )
+
+    def _with_starting_pod(self, pod: PodView, inventory: InventoryView | None) -> _Verdict:
+        if pod.phase == "Failed":
+            return _Verdict(State.FAILED, "PodFailed", f"pod {pod.name}: {_ended(pod)}")
+        if pod.unscheduled:
+            return _Verdict(State.PENDING, "Unschedulable", f"pod {pod.name} is not scheduled: {pod.unscheduled}")
+        waiting = pod.waiting_reason
+        if waiting in PULL_REASONS:
+            return _Verdict(State.FAILED, "ImagePullFailed", f"pod {pod.name}: {waiting}: {pod.waiting_message}")
+        if waiting == "CrashLoopBackOff":
+            return _Verdict(State.FAILED, "AgentCrashes", f"pod {pod.name}: {_ended(pod)}")
+        if waiting not in CREATING_REASONS:
+            return _Verdict(State.FAILED, waiting, f"pod {pod.name}: {pod.waiting_message or waiting}")
+        since = max(pod.created, pod.ready_since or pod.created)
+        grace = self._within(since, self._settings.pod_stale)
+        if waiting:
+            text = f"pod {pod.name}: {waiting} since {rfc3339(pod.created)}; its events (kubectl describe) say why"
+            return _Verdict(State.PENDING, waiting, text, grace)
+        if self._within(pod.created, self._settings.pod_stale) or (grace and inventory is None):
+            return _Verdict(State.PENDING, "Starting", f"pod {pod.name} starts", grace=True)
+        last = f"; {_ended(pod)}" if pod.restarts else ""
+        text = f"pod {pod.name} is not Ready since {rfc3339(since)}: its log says why{last}"
+        if grace:
+            return _Verdict(State.SERVING, "AgentNotReady", text, grace=True)
+        return _Verdict(State.STALE if inventory else State.FAILED, "AgentNotReady", text)
+
+    def _with_ready_pod(self, pod: PodView, inventory: InventoryView | None) -> _Verdict:
+        since = pod.ready_since or pod.created
+        fresh = self._within(since, self._settings.pod_stale)
+        if inventory is None or not inventory.status:
+            text = (
+                f"pod {pod.name} is Ready since {rfc3339(since)} and has not reported: no inventory in its name; "
+                "its log says why (rights of its ServiceAccount, admission policy)"
+            )
+            return _Verdict(State.PENDING if fresh else State.STALE, "NoReport", text, grace=fresh)
+        if not self._within(inventory.heartbeat_seen, self._settings.heartbeat_stale):
+            text = f"the last report of pod {pod.name} came at {rfc3339(inventory.heartbeat_seen)}; its log says why"
+            return _Verdict(State.STALE, "NoHeartbeat", text)
+        return _served(inventory.status, fresh=fresh)
+
+    def _within(self, moment: datetime, seconds: float) -> bool:
+        return self._now - moment < timedelta(seconds=seconds)
+
+
+def _served(status: Mapping[str, Any], *, fresh: bool) -> _Verdict:
+    resources: Sequence[Mapping[str, Any]] = status.get("resources") or ()
+    devices = sum(int(r.get("devices", 0)) for r in resources)
+    state = State.SERVING if devices else State.NO_DEVICES
+    if error := status.get("configError"):
+        return _Verdict(state, "ConfigError", f"the agent keeps its previous configuration: {error}")
+    if refused := [f"{r['name']}: {r['message']}" for r in resources if r.get("message")]:
+        return _Verdict(state, "ResourceRefused", "; ".join(refused))
+    # an agent that has just started tells these two before it has asked the kubelet
+    unregistered = [str(r["name"]) for r in resources if r.get("devices") and not r.get("registered", True)]
+    if unregistered and not fresh:
+        return _Verdict(state, "NotRegistered", f"the kubelet does not know {', '.join(unregistered)} yet")
+    if unhealthy := [d for d in status.get("devices") or () if d.get("health") == "Unhealthy"]:
+        first = unhealthy[0]
+        text = f"{len(unhealthy)} of {devices} devices Unhealthy: {first.get('id')} ({first.get('reason', '')})"
+        return _Verdict(state, "DevicesUnhealthy", text + (" and others" if len(unhealthy) > 1 else ""))
+    if status.get("podResources") == "Unavailable" and not fresh:
+        text = "the kubelet's pod-resources socket gives no answer, so holders are unknown: check agent.kubeletRootDir"
+        return _Verdict(state, "PodResourcesUnavailable", text)
+    if not devices:
+        return _Verdict(
+            state,
+            "NoDevices",
+            "the agent found nothing to serve; excluded in the inventory says what it left out",
+            problem=False,
+        )
+    return _Verdict(state, "Serving", problem=False)
+
+
+def _ended(pod: PodView) -> str:
+    how = f"exit code {pod.exit_code}" if pod.exit_code is not None else "ended"
+    reason = f" ({pod.terminated_reason})" if pod.terminated_reason else ""
+    said = f": {pod.terminated_message or pod.waiting_message}" if pod.terminated_message or pod.waiting_message else ""
+    return f"{how}{reason}, {pod.restarts} restarts{said}"
+
+
+def pool_daemonset(identity: Identity, pool: str) -> str:
+    return names.pool_object_name(identity.name, pool)
+
+
+def _latest(events: Iterable[FailedCreate]) -> dict[str, FailedCreate]:
+    latest: dict[str, FailedCreate] = {}
+    for event in sorted(events, key=lambda e: e.last_seen):
+        latest[event.daemonset] = event
+    return latest
+
+
+def running_pools(observed: Observed, *, config_hash: str, template_hash: str) -> tuple[PoolView, ...]:
+    """What runs, whatever the spec says; `config_hash`, `template_hash`: names of the DaemonSets' annotations."""
+    nodes: defaultdict[str, set[str]] = defaultdict(set)
+    for pod in observed.pods:
+        if pod.node:
+            nodes[pod.pool].add(pod.node)
+    taken: set[str] = set()
+    pools = []
+    for view in sorted(observed.daemonsets, key=_by_pool):
+        here = nodes[view.pool] - taken
+        taken |= here
+        pools.append(
+            PoolView(
+                name=view.pool,
+                nodes=tuple(sorted(here)),
+                config_hash=view.annotations.get(config_hash, ""),
+                template_hash=view.annotations.get(template_hash, ""),
+            )
+        )
+    return tuple(pools)
+
+
+def _by_pool(view: DaemonSetView) -> str:
+    return view.pool
