@@ -38,13 +38,17 @@ class Judged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """All that the conditions are judged on. `unhealthy`: reason -> devices; `previous`: conditions by type."""
+    """All that the conditions are judged on.
+
+    `unhealthy`: entries of status.unhealthyDevices; `devices`: how many are known; `previous`: conditions by type.
+    `pools`: names of those that should run, or after a rejection of those that do.
+    """
 
     verdict: Accepted | Rejected
     reports: Sequence[NodeReport]
     overlaps: Sequence[Overlap]
     faults: Mapping[str, str]
-    unhealthy: Mapping[str, int]
+    unhealthy: Sequence[Mapping[str, Any]]
     devices: int
     generation: int
     pools: Sequence[str]
@@ -110,21 +114,17 @@ def _degraded(situation: Situation) -> Judged:
     parts += [("ApplyFailed", f"pool {pool}: {text}") for pool, text in situation.faults.items()]
     if situation.overlaps:
         parts.append((situation.overlaps[0].reason, describe(situation.overlaps)))
-    wrong = [
-        r for r in situation.reports if r.problem and not r.grace and not r.young and r.reason != "DevicesUnhealthy"
-    ]
-    parts += _causes(wrong)
+    settled = any(r.settled for r in situation.reports)
+    wrong = [r for r in situation.reports if r.problem and r.reason != "DevicesUnhealthy" and not _on_its_way(r)]
+    parts += _causes(r for r in wrong if r.served or not r.young or not settled)
     if situation.unhealthy:
-        total = sum(situation.unhealthy.values())
-        reasons = ", ".join(f"{reason} {n}" for reason, n in Counter(situation.unhealthy).most_common(MAX_GROUPS))
-        where = (
-            name_nodes(r.name for r in situation.reports if r.reason == "DevicesUnhealthy")
-            if any(r.reason == "DevicesUnhealthy" for r in situation.reports)
-            else ""
+        reasons = Counter(d.get("reason", "Unhealthy") for d in situation.unhealthy).most_common(MAX_GROUPS)
+        text = (
+            f"{_count(len(situation.unhealthy), 'device')} Unhealthy "
+            f"on {name_nodes(d['node'] for d in situation.unhealthy)}: "
+            f"{', '.join(f'{reason} {number}' for reason, number in reasons)}"
         )
-        parts.append(
-            ("DevicesUnhealthy", f"{_count(total, 'device')} Unhealthy ({reasons}){' on ' + where if where else ''}")
-        )
+        parts.append(("DevicesUnhealthy", text))
     if not parts:
         return Judged(DEGRADED, "False", "AsWanted", "every node, resource and device is as wanted")
     return Judged(DEGRADED, "True", parts[0][0], "; ".join(text for _, text in parts))
@@ -134,7 +134,8 @@ def _ready(situation: Situation) -> Judged:
     if not situation.running:
         return Judged(READY, "False", _rejection(situation), "nothing runs, because the spec is not accepted")
     if not situation.reports:
-        return Judged(READY, "True", "NoNodes", f"no node matches {_count(len(situation.pools), 'pool')}")
+        what = ", ".join(situation.pools[:MAX_GROUPS])
+        return Judged(READY, "True", "NoNodes", f"no node belongs to pool{'s' * (len(situation.pools) > 1)} {what}")
     basis = situation.basis
     if not basis:
         return Judged(

@@ -72,7 +72,7 @@ class NodeReport:
     """`grace`: not served, or not fully, without a cause that would be worth an alarm yet.
 
     `settled`, `young`: Ready for long enough, Ready since a moment ago; a node that is NotReady or going is neither.
-    `gone`: NotReady or going. `updated`: on the current pod template and configuration.
+    `updated`: on the current pod template and configuration.
     `problem`: something is not as wanted. `inventory`: of this object and pool, however old.
     """
 
@@ -174,7 +174,13 @@ class _Judge:
         if not here and verdict.state in (State.PENDING, State.STALE):
             since = f" since {rfc3339(node.ready_since)}" if node.ready_since else ""
             what = "being deleted" if node.deleting else f"NotReady{since}"
-            verdict = _Verdict(State.STALE if inventory else State.PENDING, "NodeNotReady", f"the node is {what}")
+            joining = self._within(node.created, self._settings.settle)
+            verdict = _Verdict(
+                State.STALE if inventory else State.PENDING,
+                "NodeNotReady",
+                f"the node is {what}",
+                problem=not (joining or node.deleting),
+            )
         appeared = max(node.created, node.ready_since or node.created)
         settled = here and not self._within(appeared, self._settings.settle)
         current = (
