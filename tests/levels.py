@@ -1,6 +1,6 @@
 """Runs the levels of tests one after the other, says how long each took, and fails when one fails.
 
-    tests/levels.py check|all|bench|LEVEL...     LEVEL: static unit agent operator cluster bench
+tests/levels.py check|all|bench|LEVEL...     LEVEL: static unit agent operator cluster bench
 """
 
 import os
@@ -21,6 +21,7 @@ STATIC = [
     [str(BIN / "lint-imports"), "--no-cache"],
     [str(BIN / "yamllint"), "--strict", "-c", ".yamllint.yaml", "crds", "examples"],
     ["sh", "-c", f"git ls-files -z '*.sh' .ci/run | xargs -0 {BIN / 'shellcheck'}"],
+    [str(BIN / "python"), "scripts/api_reference.py", "--check"],
     [str(BIN / "hadolint"), "Dockerfile.agent", "Dockerfile.operator"],
 ]
 LEVELS: dict[str, list[list[str]]] = {
@@ -29,7 +30,10 @@ LEVELS: dict[str, list[list[str]]] = {
     "agent": [[*PYTEST, "tests/agent"]],
     "operator": [[*PYTEST, "tests/operator"]],
     "cluster": [[*PYTEST, "tests/cluster"]],
-    "bench": [[str(BIN / "python"), "tests/bench/bench_agent.py"], [str(BIN / "python"), "tests/bench/bench_operator.py"]],
+    "bench": [
+        [str(BIN / "python"), "tests/bench/bench_agent.py"],
+        [str(BIN / "python"), "tests/bench/bench_operator.py"],
+    ],
 }
 GROUPS = {"check": ["static", "unit"], "all": ["static", "unit", "agent", "operator", "cluster"]}
 
