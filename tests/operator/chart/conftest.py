@@ -85,6 +85,8 @@ class Release:
 
     def helm(self, verb: str, *values: str) -> str:
         settings = [f"--set={value}" for value in values]
+        if verb == "upgrade":
+            settings.append("--reset-values")  # else an upgrade without values keeps those of the one before
         chart = [] if verb == "uninstall" else [str(CHART)]
         return self.cluster.helm(verb, RELEASE, *chart, "-n", NAMESPACE, *settings)
 

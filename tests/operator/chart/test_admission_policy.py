@@ -77,7 +77,7 @@ def test_an_agent_cannot_take_another_nodes_inventory_by_patching_its_spec(relea
 def test_an_agent_cannot_create_its_inventory_under_another_name(release, agent, name):
     answer = agent("POST", INVENTORIES, release.inventory("edge-1", name=name))
     assert answer.code == 422
-    assert "lab.edge-1" in answer.message
+    assert "<spec.configName>.<spec.nodeName>" in answer.message
 
 
 @pytest.mark.parametrize(
@@ -88,6 +88,7 @@ def test_an_agent_cannot_create_its_inventory_under_another_name(release, agent,
         ({"ownerReferences": [{"config": "other"}]}, "set exactly that one"),
         ({"ownerReferences": [{"config": "lab"}, {"config": "lab", "uid": "u-2"}]}, "set exactly that one"),
         ({"ownerReferences": [{"config": "lab", "kind": "Node", "apiVersion": "v1"}]}, "set exactly that one"),
+        ({"ownerReferences": [{"config": "lab", "kind": "NodeDeviceInventory"}]}, "set exactly that one"),
         ({"ownerReferences": [{"config": "lab", "apiVersion": "example.com/v1"}]}, "set exactly that one"),
     ],
 )

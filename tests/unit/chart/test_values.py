@@ -228,3 +228,25 @@ def test_arguments_are_what_the_operator_parses(chart):
     assert read.agent_selinux_type == "container_device_plugin_t"
     assert (read.log_level, read.log_format) == ("debug", "text")
     assert (read.workers, read.resync_seconds) == (8, 1000000.0)
+
+
+def test_the_readme_lists_every_value_with_its_default(chart, defaults):
+    rows = re.findall(r"^\| `([A-Za-z.]+)` \| (.+?) \|", (chart.path / "README.md").read_text(), re.MULTILINE)
+    listed = dict(rows)
+    assert len(listed) == len(rows)
+
+    def check(node: Mapping[str, Any], path: str) -> None:
+        for name, value in node.items():
+            here = f"{path}.{name}" if path else name
+            if isinstance(value, dict) and here not in listed:
+                check(value, here)
+            elif listed.get(here) == "see values.yaml":
+                assert isinstance(value, dict | list), here
+                assert len(json.dumps(value)) > 40, here
+            else:
+                assert listed.get(here) == f"`{json.dumps(value)}`", here
+            seen.add(here)
+
+    seen: set[str] = set()
+    check(defaults, "")
+    assert set(listed) <= seen
