@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from device_operator.model import Notice
+from device_operator.model import ApplyProblem, Notice
 from device_operator.nodes import NodeReport, State, clip
 from device_operator.pools import Accepted, Overlap, Rejected, describe, name_nodes
 
@@ -47,7 +47,7 @@ class Situation:
     verdict: Accepted | Rejected
     reports: Sequence[NodeReport]
     overlaps: Sequence[Overlap]
-    faults: Mapping[str, str]
+    problems: Sequence[ApplyProblem]
     unhealthy: Sequence[Mapping[str, Any]]
     devices: int
     generation: int
@@ -111,7 +111,7 @@ def _degraded(situation: Situation) -> Judged:
     parts: list[tuple[str, str]] = []
     if isinstance(situation.verdict, Rejected):
         parts.append((situation.verdict.reason, f"generation {situation.generation} is not accepted"))
-    parts += [("ApplyFailed", f"pool {pool}: {text}") for pool, text in situation.faults.items()]
+    parts += [(p.reason, f"pool {p.pool}: {p.message}") for p in situation.problems]
     if situation.overlaps:
         parts.append((situation.overlaps[0].reason, describe(situation.overlaps)))
     settled = any(r.settled for r in situation.reports)

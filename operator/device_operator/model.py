@@ -12,6 +12,7 @@ from device_operator.scheduling import OS_LABEL, Taint
 from device_operator.spec import Spec
 
 __all__ = [
+    "ApplyProblem",
     "DaemonSetView",
     "FailedCreate",
     "Identity",

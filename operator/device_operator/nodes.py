@@ -16,7 +16,16 @@ from typing import Any, Final
 from device_agent.contract import names
 
 from device_operator import scheduling
-from device_operator.model import DaemonSetView, FailedCreate, Identity, InventoryView, NodeView, Observed, PodView
+from device_operator.model import (
+    ApplyProblem,
+    DaemonSetView,
+    FailedCreate,
+    Identity,
+    InventoryView,
+    NodeView,
+    Observed,
+    PodView,
+)
 from device_operator.scheduling import Toleration
 
 MAX_MESSAGE: Final = 512
@@ -55,7 +64,7 @@ class StatusSettings:
 class PoolView:
     """A pool that should run: from the accepted spec, or after a rejection from what runs.
 
-    `nodes`: names; `applied`: its DaemonSet exists; `fault`: why it could not be applied.
+    `nodes`: names; `applied`: its DaemonSet exists; `problem`: why not, or why it is not as rendered.
     """
 
     name: str
@@ -64,7 +73,7 @@ class PoolView:
     template_hash: str = ""
     tolerations: tuple[Toleration, ...] = scheduling.EVERY_TAINT
     applied: bool = True
-    fault: str = ""
+    problem: ApplyProblem | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +119,11 @@ def clip(text: str, limit: int = MAX_MESSAGE) -> str:
     """One line of at most `limit` characters."""
     text = " ".join(text.split())
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def settles_at(node: NodeView, settings: StatusSettings) -> datetime:
+    """When a node that is Ready counts: a reboot gives it the same time as its creation did."""
+    return max(node.created, node.ready_since or node.created) + timedelta(seconds=settings.settle)
 
 
 def judge(
@@ -181,8 +195,7 @@ class _Judge:
                 f"the node is {what}",
                 problem=not (joining or node.deleting),
             )
-        appeared = max(node.created, node.ready_since or node.created)
-        settled = here and not self._within(appeared, self._settings.settle)
+        settled = here and self._now >= settles_at(node, self._settings)
         current = (
             pod is not None
             and (not pool.template_hash or pod.template_hash == pool.template_hash)
@@ -207,8 +220,8 @@ class _Judge:
         """The DaemonSet controller makes a pod within moments, or there is a cause that can be named."""
         if self._paused and not pool.applied:
             return _Verdict(State.PENDING, "Paused", "spec.paused is true, so no DaemonSet is made")
-        if pool.fault:
-            return _Verdict(State.PENDING, "ApplyFailed", pool.fault)
+        if pool.problem:
+            return _Verdict(State.PENDING, pool.problem.reason, pool.problem.message)
         if keeping := scheduling.keeping_away(node.taints, pool.tolerations):
             return _Verdict(
                 State.PENDING,

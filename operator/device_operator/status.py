@@ -6,7 +6,7 @@ an object that outgrew etcd's limit could not be written at all.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 from device_operator import conditions
@@ -25,7 +25,7 @@ from device_operator.nodes import (
 from device_operator.pools import Accepted, Assignment, Rejected, describe
 from device_operator.render import ANNOTATION_CONFIG_HASH, ANNOTATION_TEMPLATE, Manifest
 
-__all__ = ["StatusSettings", "compute", "due", "health_transitions", "transitions", "was_accepted"]
+__all__ = ["StatusSettings", "compute", "health_transitions", "transitions", "was_accepted"]
 
 MAX_RESOURCES: Final = 128
 MAX_UNHEALTHY: Final = 4096
@@ -53,17 +53,14 @@ def compute(
     previous: Mapping[str, Any],
     assigned: Assignment | None = None,
     manifests: Iterable[Manifest] = (),
-    faults: Mapping[str, str] | None = None,
     settings: StatusSettings | None = None,
 ) -> dict[str, Any]:
     """The complete status.
 
     `assigned` and `manifests`: of the accepted spec (`pools.assignment`, `render.render`); after a rejection they
-    are not used: the status then tells of what runs. `faults`: pool -> why its objects could not be written.
-    `previous`: the status as it stands, {} at first.
+    are not used: the status then tells of what runs. `previous`: the status as it stands, {} at first.
     """
     settings = settings or StatusSettings()
-    faults = faults or {}
     before = by_type(previous)
     accepted = isinstance(verdict, Accepted)
     pools = (
@@ -73,7 +70,6 @@ def compute(
             observed=observed,
             assigned=assigned or Assignment({}),
             manifests=manifests,
-            faults=faults,
         )
         if isinstance(verdict, Accepted)
         else running_pools(observed, config_hash=ANNOTATION_CONFIG_HASH, template_hash=ANNOTATION_TEMPLATE)
@@ -96,7 +92,7 @@ def compute(
             verdict=verdict,
             reports=reports,
             overlaps=overlaps,
-            faults=faults,
+            problems=observed.problems if accepted else (),
             unhealthy=unhealthy,
             devices=total["devices"],
             generation=generation,
@@ -119,26 +115,6 @@ def compute(
     }
     _fill(status, resources=resources, unhealthy=unhealthy, reports=reports, limit=settings.max_bytes)
     return status
-
-
-def due(observed: Observed, *, nodes: Iterable[str], settings: StatusSettings | None = None) -> float | None:
-    """Seconds until time alone may change the status (a node settles, a pod is Stale), None where it does not.
-
-    `nodes`: names of the matched nodes. Heartbeats are left to the regular resync: 25 minutes need no alarm clock.
-    """
-    settings = settings or StatusSettings()
-    matched = set(nodes)
-    moments: list[datetime] = []
-    for node in observed.nodes:
-        if node.name in matched and node.ready and not node.deleting:
-            appeared = max(node.created, node.ready_since or node.created)
-            moments.append(appeared + timedelta(seconds=settings.settle))
-    stale = timedelta(seconds=settings.pod_stale)
-    for pod in observed.pods:
-        if not pod.deleting:
-            moments += (pod.created + stale, (pod.ready_since or pod.created) + stale)
-    left = [(moment - observed.now).total_seconds() for moment in moments]
-    return min((seconds for seconds in left if seconds > 0), default=None)
 
 
 def health_transitions(old: Iterable[InventoryView], new: Iterable[InventoryView]) -> tuple[Notice, ...]:
@@ -177,9 +153,9 @@ def _wanted(
     observed: Observed,
     assigned: Assignment,
     manifests: Iterable[Manifest],
-    faults: Mapping[str, str],
 ) -> tuple[PoolView, ...]:
     rendered = {m.pool: m for m in manifests if m.kind == "DaemonSet"}
+    problems = {problem.pool: problem for problem in observed.problems}
     existing = {view.name for view in observed.daemonsets}
     return tuple(
         PoolView(
@@ -189,7 +165,7 @@ def _wanted(
             template_hash=rendered[pool.name].template_hash if pool.name in rendered else "",
             tolerations=pool.effective_tolerations,
             applied=pool_daemonset(identity, pool.name) in existing,
-            fault=faults.get(pool.name, ""),
+            problem=problems.get(pool.name),
         )
         for pool in verdict.spec.pools
     )
@@ -203,7 +179,7 @@ def _since(condition: Mapping[str, Any]) -> datetime | None:
 
 def _pool(pool: PoolView, reports: Sequence[NodeReport], overlaps: Sequence[Any]) -> dict[str, Any]:
     ours = [r for r in reports if r.pool == pool.name]
-    said = [pool.fault] if pool.fault else []
+    said = [pool.problem.message] if pool.problem else []
     if mine := [o for o in overlaps if o.pool == pool.name]:
         said.append(describe(mine))
     said += sorted({r.message for r in ours if r.reason == "FailedCreate"})
