@@ -27,6 +27,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return command(options)
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:
+        # whoever read us has seen enough; a later flush must not complain
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -24,7 +24,7 @@ from device_agent.contract.document import Document
 from device_agent.devices import DeviceTable
 from device_agent.dirwatch import DirectoryWatch
 from device_agent.discovery.found import Roots
-from device_agent.discovery.hotplug import Uevents
+from device_agent.discovery.hotplug import UeventSocket
 from device_agent.discovery.scanner import Scanner
 from device_agent.holders import Holders
 from device_agent.kubelet import sockets
@@ -90,6 +90,7 @@ class Agent:
         self._state_worker = Worker("state")
         self._scan_told: tuple[str, ...] = ()
         self._serving: Accepted | None = None
+        self._kept: Accepted | None = None
         self._offering = False
         self._stopping = False
         self._registrations: dict[str, Registration] = {}
@@ -188,19 +189,21 @@ class Agent:
             watch.close()
 
     async def _watch_uevents(self) -> None:
-        async for _ in Uevents():
-            self._hint.set()
+        try:
+            with UeventSocket() as uevents:
+                await uevents.hints(self._hint.set, settle=self._settings.hint_coalesce)
+        except OSError as error:
+            logger.warning("no uevents, periodic scans alone notice changes", extra={"error": str(error)})
 
     async def _scan_for_ever(self) -> None:
         settings = self._settings
         while True:
+            self._hint.clear()
             await self._scan()
             pause = _HUNG_SECONDS if self._scan_worker.busy else settings.scan_interval
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._hint.wait()
-                    await asyncio.sleep(settings.hint_coalesce)
-            self._hint.clear()
 
     async def _scan(self) -> None:
         wanted = self._configuration.wanted
@@ -265,8 +268,6 @@ class Agent:
         except (TimeoutError, WorkerBusyError) as error:
             logger.warning("the configuration is not kept", extra={"error": str(error) or "the disk hangs"})
         self._kept = accepted
-
-    _kept: Accepted | None = None
 
     def _configured(self) -> None:
         sha256 = self._serving.sha256 if self._serving else ""

@@ -32,6 +32,9 @@ PLURAL: Final = "nodedeviceinventories"
 OWNER_KIND: Final = "DevicePluginConfig"
 MAX_TEXT: Final = 512
 """Characters of a message: a node has many devices and one object."""
+MAX_CONFIG_ERROR: Final = 2048
+MAX_VALUE: Final = 4096
+"""Characters of an attribute's value, a path or a find's name, as the CRD has it."""
 MAX_NODES: Final = 64
 """Device nodes of one device; a directory of /dev may hold many."""
 MAX_HOLDERS: Final = 16
@@ -96,6 +99,7 @@ def inventory(snapshot: TableSnapshot, observed: Observed, *, identity: Identity
         status["observedConfigHash"] = observed.config_hash
     if observed.config_error:
         status["configError"] = room.text(observed.config_error)
+    status["summary"] = _summary(snapshot)
 
     states = [(r, d) for r in snapshot.resources for d in r.devices]
     status["resources"], omitted = room.fill([_resource(r, observed) for r in snapshot.resources])
@@ -110,7 +114,7 @@ def inventory(snapshot: TableSnapshot, observed: Observed, *, identity: Identity
         [
             _without_empty(
                 {
-                    "id": e.id,
+                    "id": _clip(e.id, most=MAX_VALUE),
                     "source": e.source,
                     "entry": e.entry,
                     "reason": e.reason,
@@ -125,7 +129,7 @@ def inventory(snapshot: TableSnapshot, observed: Observed, *, identity: Identity
     shown = sorted(taken)
     omitted = 0
     for i in shown:
-        attributes = dict(sorted(states[i][1].unit.attributes.items()))
+        attributes = {k: v[:MAX_VALUE] for k, v in sorted(states[i][1].unit.attributes.items())}
         if attributes and not room.add(taken[i], "attributes", attributes):
             omitted += 1
     _count(status, "attributesOmitted", omitted)
@@ -273,7 +277,7 @@ class _Room:
         self._left = limit
 
     def text(self, value: str) -> str:
-        value = _clip(value)
+        value = _clip(value, most=MAX_CONFIG_ERROR)
         self._left -= _size(value)
         return value
 
@@ -300,6 +304,21 @@ class _Room:
         return True
 
 
+def _summary(snapshot: TableSnapshot) -> dict[str, int]:
+    """The numbers of the printer columns."""
+    return {
+        "devices": sum(_physical(r) for r in snapshot.resources),
+        "healthy": sum(r.healthy for r in snapshot.resources),
+        "capacity": sum(r.capacity for r in snapshot.resources),
+        "allocated": sum(r.allocated for r in snapshot.resources),
+    }
+
+
+def _physical(state: ResourceState) -> int:
+    """Devices under this name; one that is listed under another for the time being counts there."""
+    return sum(1 for d in state.devices if d.ids)
+
+
 def _resource(state: ResourceState, observed: Observed) -> dict[str, Any]:
     registration = observed.registrations.get(state.name)
     since = registration.since if registration else None
@@ -309,7 +328,7 @@ def _resource(state: ResourceState, observed: Observed) -> dict[str, Any]:
             "entry": state.entry,
             "registered": registration is not None and registration.registered,
             "lastRegistrationTime": timestamp(since) if since is not None else "",
-            "devices": sum(1 for d in state.devices if d.ids),
+            "devices": _physical(state),
             "healthy": state.healthy,
             "capacity": state.capacity,
             "allocated": state.allocated,
@@ -356,10 +375,10 @@ def _rfc3339(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _clip(text: str) -> str:
+def _clip(text: str, *, most: int = MAX_TEXT) -> str:
     """One line of bounded length: some of it is text from devices."""
     text = " ".join(text.split())
-    return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…"
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _size(value: Any) -> int:

@@ -237,14 +237,13 @@ class _Fields(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         fields = {k: v for k, v in record.__dict__.items() if k not in _STANDARD}
-        if record.exc_info:
-            fields["traceback"] = self.formatException(record.exc_info)
+        trace = self.formatException(record.exc_info) if record.exc_info else ""
         moment = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03d}Z"
         if self._json:
             head = {"time": moment, "level": record.levelname, "logger": record.name, "message": record.getMessage()}
-            return json.dumps(head | fields, ensure_ascii=False, default=str)
+            return json.dumps(head | fields | ({"traceback": trace} if trace else {}), ensure_ascii=False, default=str)
         tail = "".join(f" {k}={v!r}" if " " in str(v) else f" {k}={v}" for k, v in fields.items())
-        return f"{moment} {record.levelname:<7} {record.getMessage()}{tail}"
+        return f"{moment} {record.levelname:<7} {record.getMessage()}{tail}" + (f"\n{trace}" if trace else "")
 
 
 def configure_logging(*, level: str, style: str) -> None:
@@ -252,3 +251,5 @@ def configure_logging(*, level: str, style: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Fields(as_json=style == "json"))
     logging.basicConfig(level=LOG_LEVELS[level], handlers=[handler], force=True)
+    for noisy in ("asyncio", "grpc"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)

@@ -111,6 +111,7 @@ class HolderPoll:
         self._soon = asyncio.Event()
         self._awaited: set[tuple[str, str]] = set()
         self._follow_ups = 0
+        self._limited = False
         self._told: str | None = None
 
     def allocated(self, resource: str, ids: Iterable[str]) -> None:
@@ -123,8 +124,8 @@ class HolderPoll:
         self._follow_ups = _FOLLOW_UPS
         self._soon.set()
 
-    async def ask(self) -> bool:
-        """One question, one delivery; whether to hold back, as the rate limit was exceeded."""
+    async def ask(self) -> None:
+        """One question, one delivery."""
         begun = time.monotonic()
         try:
             answer = await self._service.list(ours=self._ours)
@@ -132,25 +133,25 @@ class HolderPoll:
             if self._told != str(error):
                 logger.warning("holders are unknown", extra={"error": str(error)})
                 self._told = str(error)
+            self._limited = error.limited
             self._deliver(None, begun)
-            return error.limited
+            return
+        self._limited = False
         if self._told is not None:
             logger.info("holders are known again")
             self._told = None
         self._awaited = {(resource, i) for resource, i in self._awaited if i not in answer.get(resource, {})}
         self._deliver(answer, begun)
-        return False
 
     async def run(self) -> None:
         """Asks for ever; the first time after one interval, as the start has asked already."""
-        limited = False
         while True:
-            await self._pause(limited=limited)
-            limited = await self.ask()
+            await self._pause()
+            await self.ask()
 
-    async def _pause(self, *, limited: bool) -> None:
+    async def _pause(self) -> None:
         settings = self._settings
-        if limited:
+        if self._limited:
             await asyncio.sleep(settings.holders_backoff * random.uniform(0.5, 1))  # noqa: S311 - spreads load
             return
         if not self._soon.is_set() and not (self._awaited and self._follow_ups):

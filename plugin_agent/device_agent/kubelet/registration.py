@@ -38,7 +38,14 @@ _TEXTS: Final = (
 
 
 class RegistrationError(Exception):
-    """The kubelet did not register the resource. The message is one line for an admin, with the kubelet's own text."""
+    """The kubelet did not register the resource. The message is one line for an admin, with the kubelet's own text.
+
+    `late`: it may still do so, as the call was given up before its answer.
+    """
+
+    def __init__(self, message: str, *, late: bool = False) -> None:
+        super().__init__(message)
+        self.late = late
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +74,8 @@ async def register(
         try:
             await rpc.call(channel, rpc.REGISTER)(request, timeout=seconds)
         except grpc.aio.AioRpcError as error:
-            raise RegistrationError(_explained(error)) from error
+            late = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+            raise RegistrationError(_explained(error), late=late) from error
 
 
 def _explained(error: grpc.aio.AioRpcError) -> str:
@@ -241,6 +249,9 @@ class Registration:
             await self._register(life)
         except (RegistrationError, sockets.SocketPathError, RuntimeError, OSError) as error:
             self._failed(cause, error)
+            if isinstance(error, RegistrationError) and error.late:
+                # its late dial must not find us beside the one of the next attempt: two streams, see above
+                await self._server.stop()
         else:
             self._metrics.registered(self.resource, cause=cause)
             logger.info("registered", extra={"resource": self.resource, "cause": cause})

@@ -1,0 +1,153 @@
+"""The process itself: start, end, kill, and what it leaves for the next one."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+from agent.harness import Node, Start, document, files, simulated
+from agent.standin import Kubelet, until
+
+SIM = "example.com/sim"
+
+
+def test_sigterm_ends_the_process_cleanly_within_two_seconds(node: Node, start: Start, kubelet: Kubelet) -> None:
+    node.configure(document(simulated(), simulated("example.com/other")))
+    agent = start()
+    clients = []
+    for name in (SIM, "example.com/other"):
+        kubelet.wait_for(name, 4)
+        clients.append(kubelet.clients[name])
+    status, took = agent.terminate()
+    assert status == 0
+    assert took < 2
+    assert node.sockets() == set()
+    assert all(client.ended.wait(2) for client in clients)
+
+
+def test_sigterm_before_the_kubelet_came_ends_the_process_too(node: Node, start: Start) -> None:
+    node.configure(document(simulated()))
+    agent = start()
+    agent.wait_said("configuration in force")
+    status, took = agent.terminate()
+    assert (status, took < 2) == (0, True)
+
+
+def test_a_killed_agent_leaves_a_socket_that_the_next_one_removes(node: Node, start: Start, kubelet: Kubelet) -> None:
+    for number in range(3):
+        node.device(f"widget{number}")
+    node.configure(document(files("example.com/widget", "/dev/widget*")))
+    first = start()
+    ids = kubelet.wait_for("example.com/widget", 3)
+    kubelet.admit("pod", "example.com/widget", 2)
+    held = kubelet.held("example.com/widget")
+    first.kill()
+    (stale,) = node.sockets()
+    until(lambda: kubelet.healthy("example.com/widget") == set(), what="the kubelet saw it go")
+    start()
+    assert kubelet.wait_for("example.com/widget", 3) == ids
+    assert stale not in node.sockets()
+    assert len(node.sockets()) == 1
+    kubelet.admit("other", "example.com/widget", 1)
+    assert kubelet.held("example.com/widget") == ids > held
+
+
+def test_a_device_that_went_while_the_agent_was_down_stays_listed_while_held(
+    node: Node, start: Start, kubelet: Kubelet
+) -> None:
+    paths = [node.device(f"widget{number}") for number in range(2)]
+    node.configure(document(files("example.com/widget", "/dev/widget*")))
+    first = start()
+    ids = kubelet.wait_for("example.com/widget", 2)
+    kubelet.admit("pod", "example.com/widget", 2)
+    first.kill()
+    paths[0].unlink()
+    start()
+    kept = kubelet.wait_for("example.com/widget", 1)
+    # in the very first list already: the kubelet reads the entry of every assigned id
+    assert set(kubelet.lists["example.com/widget"][1][1]) == ids
+    kubelet.delete("pod")
+    until(lambda: set(kubelet.health("example.com/widget")) == kept, what="dropped once free")
+
+
+def test_sockets_of_others_are_left_alone(node: Node, start: Start, kubelet: Kubelet) -> None:
+    foreign = node.plugins / "other-plugin.sock"
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as dead:
+        dead.bind(str(foreign))
+    node.configure(document(simulated()))
+    agent = start()
+    kubelet.wait_for(SIM, 4)
+    # another object's agent on this node
+    second = start(env={"CONFIG_UID": "11111111-2222-4333-8444-555555555555"})
+    second.wait_said("configuration in force")
+    agent.terminate()
+    assert "other-plugin.sock" in node.sockets()
+
+
+def test_a_frozen_agent_is_unhealthy_only_by_its_loop(node: Node, start: Start, kubelet: Kubelet) -> None:
+    node.configure(document(simulated()))
+    agent = start()
+    agent.wait_ready()
+    os.kill(agent.process.pid, signal.SIGSTOP)
+    os.kill(agent.process.pid, signal.SIGCONT)
+    assert agent.get("/healthz") == (200, "ok\n")
+    assert agent.get("/nowhere")[0] == 404
+
+
+def test_metrics_name_what_an_alert_needs(node: Node, start: Start, kubelet: Kubelet) -> None:
+    sha256 = node.configure(document(simulated(count=3)))
+    agent = start()
+    agent.wait_ready()
+    until(lambda: agent.metric(f'device_agent_devices{{health="Healthy",resource="{SIM}"}}') == 3, what="gauge")
+    assert agent.metric(f'device_agent_config_info{{hash="{sha256}"}}') == 1
+    assert agent.metric("device_agent_config_error") == 0
+    assert agent.metric("device_agent_scan_seconds_count") >= 1
+    assert agent.metric("process_resident_memory_bytes") > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "env", "told"),
+    [
+        (["serve", "--listen", "nowhere"], {}, "must read HOST:PORT"),
+        (["serve", "--set", "scan_interval"], {}, "must read NAME=NUMBER"),
+        (["serve", "--set", "patience=1"], {}, "scan_interval, "),
+        (["serve", "--set", "heartbeat=long"], {}, "heartbeat: 'long' is no number"),
+        (["serve", "--report", "api"], {}, "needs NODE_NAME, CONFIG_NAME, CONFIG_UID, POOL_NAME"),
+        (["serve", "--report", "none"], {"LOG_LEVEL": "Loud"}, "LOG_LEVEL=Loud: must be one of Debug, Info"),
+        (["fly"], {}, "invalid choice: 'fly'"),
+        (["scan", "--config", "/nowhere.json"], {}, "/nowhere.json: No such file"),
+    ],
+)
+def test_wrong_input_is_answered_in_one_line(arguments: list[str], env: dict[str, str], told: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "device_agent", *arguments],
+        env={**os.environ, **env}, capture_output=True, text=True, timeout=30,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_port_that_is_taken_is_named(node: Node) -> None:
+    with contextlib.closing(socket.socket()) as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = subprocess.run(
+            [sys.executable, "-m", "device_agent", "serve", "--listen", f"127.0.0.1:{port}"],
+            capture_output=True, text=True, timeout=30,
+        )  # fmt: skip
+    assert done.returncode == 2
+    assert f"--listen 127.0.0.1:{port}: Address already in use" in done.stderr
+
+
+def test_scan_loads_no_grpc() -> None:
+    code = (
+        "import sys\nfrom device_agent.__main__ import main\n"
+        "main(['scan', '--config', '/nowhere.json'])\n"
+        "sys.exit(any(name.partition('.')[0] in ('grpc', 'google', 'prometheus_client') for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=30).returncode == 0

@@ -1,0 +1,234 @@
+"""The kubelet comes, goes, refuses, hangs: the agent's resources are back whenever it is."""
+
+import contextlib
+import shutil
+import socket
+import threading
+import time
+
+import grpc
+import pytest
+from agent.harness import Node, Start, document, files, simulated
+from agent.standin import Kubelet, until
+
+SIM = "example.com/sim"
+
+
+def test_a_kubelet_that_comes_later_is_found(node: Node, start: Start, kubelet: Kubelet) -> None:
+    kubelet.stop()
+    node.configure(document(simulated()))
+    agent = start()
+    until(lambda: "not registered" in agent.get("/readyz")[1], what="alive and not ready")
+    assert agent.get("/healthz")[0] == 200
+    kubelet.start()
+    kubelet.wait_for(SIM, 4)
+    agent.wait_ready()
+    assert kubelet.registered(SIM) == 1
+
+
+def test_a_missing_directory_is_waited_for(node: Node, start: Start) -> None:
+    shutil.rmtree(node.plugins)
+    node.configure(document(simulated()))
+    agent = start()
+    until(lambda: "there is no directory" in agent.get("/readyz")[1], what="the reason in /readyz")
+    kubelet = Kubelet(node.plugins).start()
+    try:
+        kubelet.wait_for(SIM, 4)
+    finally:
+        kubelet.stop()
+    assert kubelet.violations == []
+
+
+def test_a_replaced_directory_is_noticed(node: Node, start: Start, kubelet: Kubelet) -> None:
+    node.configure(document(simulated()))
+    start()
+    kubelet.wait_for(SIM, 4)
+    kubelet.stop()
+    node.plugins.rename(node.root / "old")
+    kubelet.start()
+    kubelet.wait_for(SIM, 4)
+    assert kubelet.registered(SIM) == 2
+
+
+def test_after_a_kubelet_restart_all_is_registered_once_more_and_held_ids_stay(
+    node: Node, start: Start, kubelet: Kubelet
+) -> None:
+    names = [f"example.com/sim{i}" for i in range(4)]
+    node.configure(document(*(simulated(name) for name in names)))
+    agent = start()
+    ids = {name: kubelet.wait_for(name, 4) for name in names}
+    kubelet.admit("pod", names[0], 2)
+    kubelet.restart()
+    for name in names:
+        assert kubelet.wait_for(name, 4) == ids[name]
+    assert [kubelet.registered(name) for name in names] == [2] * 4
+    assert len(node.sockets()) == 4
+    kubelet.admit("other", names[0], 2)
+    assert kubelet.held(names[0]) == ids[names[0]]
+    agent.wait_ready()
+    causes = [agent.metric(f'device_agent_registrations_total{{cause="{c}",resource="{names[0]}"}}') for c in
+              ("Start", "KubeletRestarted")]  # fmt: skip
+    assert causes == [1, 1]
+
+
+def test_a_kubelet_that_restarts_five_times_in_a_row_has_all_back(node: Node, start: Start, kubelet: Kubelet) -> None:
+    node.configure(document(simulated()))
+    start()
+    for _ in range(5):
+        kubelet.wait_for(SIM, 4)
+        kubelet.restart()
+    kubelet.wait_for(SIM, 4)
+
+
+def test_the_old_stream_is_ended_before_registering_at_a_replaced_socket(
+    node: Node, start: Start, kubelet: Kubelet
+) -> None:
+    node.configure(document(simulated()))
+    start()
+    kubelet.wait_for(SIM, 4)
+    old = kubelet.clients[SIM]
+    kubelet.replace_socket()
+    until(lambda: kubelet.registered(SIM) == 2, what="registered again")
+    assert old.ended.is_set()
+    kubelet.wait_for(SIM, 4)
+    # that it stays so: the end of the old stream has not taken the new one along
+    client = kubelet.clients[SIM]
+    assert not client.ended.wait(0.5)
+
+
+def test_a_removed_socket_is_made_again(node: Node, start: Start, kubelet: Kubelet) -> None:
+    node.configure(document(simulated()))
+    start()
+    kubelet.wait_for(SIM, 4)
+    (name,) = node.sockets()
+    (node.plugins / name).unlink()
+    until(lambda: kubelet.registered(SIM) == 2, what="registered again")
+    kubelet.wait_for(SIM, 4)
+    assert node.sockets().isdisjoint({name})
+    kubelet.admit("pod", SIM, 1)
+
+
+def test_a_stream_that_the_kubelet_ends_is_followed_by_a_registration(
+    node: Node, start: Start, kubelet: Kubelet
+) -> None:
+    node.configure(document(simulated()))
+    start()
+    kubelet.wait_for(SIM, 4)
+    kubelet.clients[SIM].stream.cancel()
+    until(lambda: kubelet.registered(SIM) == 2, what="registered again")
+    kubelet.wait_for(SIM, 4)
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (
+            'requested API version "v1beta1" is not supported by kubelet. Supported version is ["v2"]',
+            "does not speak the device plugin API v1beta1",
+        ),
+        ('the ResourceName "example.com/sim" is invalid', "refuses the resource's name"),
+        ("failed to dial device plugin: x", "could not connect to the agent's socket"),
+        ("failed to get device plugin options: x", "could not ask the agent for its options"),
+        ("something new", "refused the registration: something new"),
+    ],
+)
+def test_a_refusal_is_explained_and_tried_again(
+    node: Node, start: Start, kubelet: Kubelet, answer: str, told: str
+) -> None:
+    kubelet.fail_register = answer
+    node.configure(document(simulated()))
+    agent = start()
+    record = agent.wait_said("not registered", resource=SIM)
+    assert told in record["error"]
+    assert answer in record["error"]
+    until(lambda: told in agent.get("/readyz")[1], what="the reason in /readyz")
+    kubelet.fail_register = None
+    kubelet.wait_for(SIM, 4)
+    agent.wait_ready()
+
+
+def test_refusals_are_tried_again_ever_more_slowly_and_logged_once(node: Node, start: Start, kubelet: Kubelet) -> None:
+    kubelet.fail_register = "no"
+    node.configure(document(simulated()))
+    agent = start(settings={"retry_first": 0.02, "retry_max": 0.2})
+    errors = f'device_agent_registration_errors_total{{resource="{SIM}"}}'
+    until(lambda: (agent.metric(errors) or 0) >= 6, what="six attempts")
+    attempts = [r for r in agent.log if r["message"] == "not registered"]
+    assert [r["level"] for r in attempts if r["level"] != "DEBUG"] == ["WARNING"]
+
+
+def test_a_register_that_hangs_stops_no_other_resource_and_no_probe(node: Node, start: Start, kubelet: Kubelet) -> None:
+    node.configure(document(simulated()))
+    agent = start(settings={"register_deadline": 0.5})
+    kubelet.wait_for(SIM, 4)
+    kubelet.hang_register = threading.Event()
+    node.configure(document(simulated(), simulated("example.com/late")))
+    agent.wait_said("not registered", resource="example.com/late")
+    kubelet.admit("pod", SIM, 1)
+    assert agent.get("/healthz")[0] == 200
+    kubelet.hang_register.set()
+    kubelet.wait_for("example.com/late", 4)
+
+
+def test_a_kubelet_socket_that_nobody_serves_is_tried_until_somebody_does(
+    node: Node, start: Start, kubelet: Kubelet
+) -> None:
+    kubelet.stop()
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as dead:
+        dead.bind(str(kubelet.socket))  # bound and not listening, as a killed kubelet leaves it
+    node.configure(document(simulated()))
+    agent = start()
+    assert agent.wait_said("not registered")["error"] == "the kubelet does not answer on its socket"
+    kubelet.start()
+    begun = time.monotonic()
+    kubelet.wait_for(SIM, 4)
+    assert time.monotonic() - begun < 5
+
+
+def test_missing_pod_resources_keep_nothing_from_being_served(node: Node, start: Start) -> None:
+    kubelet = Kubelet(node.plugins).start()
+    try:
+        node.configure(document(simulated()))
+        agent = start()
+        kubelet.wait_for(SIM, 4)
+        kubelet.admit("pod", SIM, 1)
+        agent.wait_said("holders are unknown")
+        assert agent.metric("device_agent_pod_resources_available") == 0
+        kubelet.serve_pod_resources(node.pod_resources)
+        until(lambda: agent.metric("device_agent_pod_resources_available") == 1, what="holders known")
+        until(lambda: agent.metric(f'device_agent_allocated{{resource="{SIM}"}}') == 1, what="the pod seen")
+    finally:
+        kubelet.stop()
+    assert kubelet.violations == []
+
+
+def test_the_rate_limit_of_pod_resources_is_respected(node: Node, start: Start, kubelet: Kubelet) -> None:
+    kubelet.fail_list = grpc.StatusCode.RESOURCE_EXHAUSTED
+    node.configure(document(simulated()))
+    agent = start(settings={"holders_backoff": 60})
+    kubelet.wait_for(SIM, 4)
+    agent.wait_said("holders are unknown")
+    asked = kubelet.list_calls
+    kubelet.fail_list = None
+    for pod in ("a", "b", "c"):
+        kubelet.admit(pod, SIM, 1)
+    # three Allocates, each of which would have asked soon; at most one question was under way
+    time.sleep(0.5)
+    assert kubelet.list_calls - asked <= 1
+
+
+def test_a_vanished_device_is_not_dropped_while_holders_are_unknown(node: Node, start: Start, kubelet: Kubelet) -> None:
+    path = node.device("widget0")
+    node.configure(document(files("example.com/widget", "/dev/widget*")))
+    start()
+    (device,) = kubelet.wait_for("example.com/widget", 1)
+    kubelet.fail_list = grpc.StatusCode.UNAVAILABLE
+    asked = kubelet.list_calls
+    until(lambda: kubelet.list_calls > asked + 1, what="a failing question")
+    path.unlink()
+    until(lambda: kubelet.health("example.com/widget") == {device: "Unhealthy"}, what="unhealthy")
+    asked = kubelet.list_calls
+    until(lambda: kubelet.list_calls > asked + 3, what="more failing questions")
+    assert kubelet.health("example.com/widget") == {device: "Unhealthy"}
+    kubelet.fail_list = None
+    until(lambda: kubelet.health("example.com/widget") == {}, what="dropped")

@@ -1,0 +1,154 @@
+"""Register, device list, Allocate: the way of every pod that gets a device."""
+
+import pytest
+from agent.harness import Node, Start, document, files, simulated
+from agent.standin import Kubelet, PodRejectedError, until
+
+
+def test_a_device_is_offered_and_a_pod_gets_its_node(node: Node, kubelet: Kubelet, start: Start) -> None:
+    node.device("widget0")
+    node.configure(document(files("example.com/widget", "/dev/widget*")))
+    agent = start()
+    (device,) = kubelet.wait_for("example.com/widget", 1)
+    answer = kubelet.admit("pod", "example.com/widget", 1)
+    assert [(d.host_path, d.container_path, d.permissions) for d in answer.devices] == [
+        ("/dev/widget0", "/dev/widget0", "rw")
+    ]
+    assert kubelet.ids_of("pod", "example.com/widget") == [device]
+    agent.wait_ready()
+    assert agent.metric('device_agent_allocations_total{resource="example.com/widget"}') == 1
+    until(lambda: agent.metric('device_agent_allocated{resource="example.com/widget"}') == 1, what="holder seen")
+
+
+def test_every_resource_is_registered_once(node: Node, kubelet: Kubelet, start: Start) -> None:
+    names = [f"example.com/sim{i}" for i in range(8)]
+    node.configure(document(*(simulated(name, 2) for name in names)))
+    agent = start()
+    for name in names:
+        kubelet.wait_for(name, 2)
+    agent.wait_ready()
+    assert [kubelet.registered(name) for name in names] == [1] * 8
+    assert [len(kubelet.lists[name]) for name in names] == [1] * 8
+    assert len(node.sockets()) == 8
+
+
+def test_replicas_share_a_device_and_the_first_has_the_bare_id(node: Node, kubelet: Kubelet, start: Start) -> None:
+    node.device("tun")
+    node.configure(document(files("example.com/tun", "/dev/tun", sharing={"replicas": 3, "maxPerContainer": 1})))
+    start()
+    ids = kubelet.wait_for("example.com/tun", 3)
+    (bare,) = (i for i in ids if "::" not in i)
+    assert ids == {bare, f"{bare}::1", f"{bare}::2"}
+    for pod in ("a", "b", "c"):
+        answer = kubelet.admit(pod, "example.com/tun", 1)
+        assert [d.host_path for d in answer.devices] == ["/dev/tun"]
+    assert kubelet.held("example.com/tun") == ids
+
+
+def test_too_many_for_one_container_is_refused_with_a_text_for_the_pod(
+    node: Node, kubelet: Kubelet, start: Start
+) -> None:
+    node.configure(document(simulated(sharing={"maxPerContainer": 2})))
+    agent = start()
+    kubelet.wait_for("example.com/sim", 4)
+    with pytest.raises(PodRejectedError) as rejected:
+        kubelet.admit("greedy", "example.com/sim", 3)
+    assert str(rejected.value) == (
+        "rpc error: code = INVALID_ARGUMENT desc = example.com/sim: 3 requested, a container may have at most 2 "
+        "(sharing.maxPerContainer)"
+    )
+    kubelet.admit("modest", "example.com/sim", 2)
+    assert agent.metric('device_agent_allocation_errors_total{resource="example.com/sim"}') == 1
+
+
+def test_a_preferred_allocation_stays_on_one_numa_node(node: Node, kubelet: Kubelet, start: Start) -> None:
+    entry = {"name": "example.com/sim", "devices": [{"simulated": {"count": 8, "numaNodes": 2}}]}
+    node.configure(document(entry | {"allocation": {"policy": "Topology"}}))
+    start()
+    kubelet.wait_for("example.com/sim", 8)
+    places = {i: nodes for i, (_, nodes) in kubelet.devices["example.com/sim"].items()}
+    assert sorted(places.values()) == [(0,)] * 4 + [(1,)] * 4
+    for pod in ("a", "b"):
+        kubelet.admit(pod, "example.com/sim", 4)
+        assert len({places[i] for i in kubelet.ids_of(pod, "example.com/sim")}) == 1
+
+
+def test_topology_hints_can_be_left_out(node: Node, kubelet: Kubelet, start: Start) -> None:
+    entry = {"name": "example.com/sim", "devices": [{"simulated": {"count": 2, "numaNodes": 2}}]}
+    node.configure(document(entry | {"allocation": {"topologyHints": "Omit"}}))
+    start()
+    kubelet.wait_for("example.com/sim", 2)
+    assert {nodes for _, nodes in kubelet.devices["example.com/sim"].values()} == {()}
+
+
+def test_a_preference_is_offered_only_where_it_could_matter(node: Node, kubelet: Kubelet, start: Start) -> None:
+    node.configure(document(simulated("example.com/one", sharing={"maxPerContainer": 1}), simulated("example.com/any")))
+    start()
+    kubelet.wait_for("example.com/one", 4)
+    kubelet.wait_for("example.com/any", 4)
+    assert not kubelet.clients["example.com/one"].options.get_preferred_allocation_available
+    assert kubelet.clients["example.com/any"].options.get_preferred_allocation_available
+    assert not kubelet.clients["example.com/any"].options.pre_start_required
+
+
+def test_a_device_that_vanishes_while_held_is_listed_unhealthy_until_it_is_free(
+    node: Node, kubelet: Kubelet, start: Start
+) -> None:
+    gone, stays = node.device("widget0"), node.device("widget1")
+    node.configure(document(files("example.com/widget", "/dev/widget*")))
+    start()
+    ids = kubelet.wait_for("example.com/widget", 2)
+    for pod in ("a", "b"):
+        kubelet.admit(pod, "example.com/widget", 1)
+    held = {pod: kubelet.ids_of(pod, "example.com/widget")[0] for pod in ("a", "b")}
+    (lost,) = (i for i in ids if gone.name in i)
+    (kept,) = (i for i in ids if stays.name in i)
+    gone.unlink()
+    until(lambda: kubelet.health("example.com/widget") == {lost: "Unhealthy", kept: "Healthy"}, what="unhealthy")
+    lists = kubelet.list_calls
+    until(lambda: kubelet.list_calls > lists + 3, what="a few more questions to PodResources")
+    assert kubelet.health("example.com/widget") == {lost: "Unhealthy", kept: "Healthy"}
+    kubelet.delete(next(pod for pod, device in held.items() if device == lost))
+    until(lambda: kubelet.health("example.com/widget") == {kept: "Healthy"}, what="dropped once free")
+
+
+def test_a_device_that_comes_back_is_healthy_again(node: Node, kubelet: Kubelet, start: Start) -> None:
+    path = node.device("widget0")
+    node.configure(document(files("example.com/widget", "/dev/widget*")))
+    start()
+    (device,) = kubelet.wait_for("example.com/widget", 1)
+    kubelet.admit("pod", "example.com/widget", 1)
+    path.unlink()
+    until(lambda: kubelet.health("example.com/widget") == {device: "Unhealthy"}, what="unhealthy")
+    node.device("widget0")
+    until(lambda: kubelet.health("example.com/widget") == {device: "Healthy"}, what="healthy again")
+    assert kubelet.registered("example.com/widget") == 1
+
+
+def test_a_device_that_appears_is_offered(node: Node, kubelet: Kubelet, start: Start) -> None:
+    node.configure(document(files("example.com/widget", "/dev/widget*")))
+    agent = start()
+    agent.wait_ready()
+    assert kubelet.registered("example.com/widget") == 0
+    node.device("widget0")
+    kubelet.wait_for("example.com/widget", 1)
+    node.device("widget1")
+    kubelet.wait_for("example.com/widget", 2)
+    assert kubelet.registered("example.com/widget") == 1
+
+
+def test_ten_thousand_ids_are_one_list(node: Node, kubelet: Kubelet, start: Start) -> None:
+    node.configure(document(simulated(count=10, sharing={"replicas": 1000})))
+    start()
+    kubelet.wait_for("example.com/sim", 10_000)
+    answer = kubelet.admit("pod", "example.com/sim", 5)
+    assert answer is not None
+
+
+def test_an_unknown_id_is_refused_by_name(node: Node, kubelet: Kubelet, start: Start) -> None:
+    node.configure(document(simulated()))
+    start()
+    kubelet.wait_for("example.com/sim", 4)
+    kubelet.devices["example.com/sim"] = {"made-up": ("Healthy", ())}
+    with pytest.raises(PodRejectedError, match=r"INVALID_ARGUMENT desc = example\.com/sim: unknown device made-up"):
+        kubelet.admit("pod", "example.com/sim", 1)
