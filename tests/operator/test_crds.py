@@ -1,0 +1,274 @@
+"""Both CRDs on a real API server: what it takes, what it refuses and with which words, what kubectl shows."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+import yaml
+from bad_specs import API, CASES, Case, config, entry
+from device_operator.errors import InvalidSpecError
+from device_operator.spec import parse_spec
+from kubeapi import CONFIGS, INVENTORIES, Kube, Object, RefusedError
+from localcluster import Cluster, LocalClusterError, places
+
+pytestmark = pytest.mark.timeout(300)
+
+CRDS = {
+    crd["spec"]["names"]["kind"]: crd
+    for path in sorted((places.CHECKOUT / "crds").glob("*.yaml"))
+    if (crd := yaml.safe_load(path.read_text()))
+}
+EXAMPLES = [
+    pytest.param(document, id=path.stem)
+    for path in sorted((places.CHECKOUT / "examples").glob("*.yaml"))
+    for document in yaml.safe_load_all(path.read_text())
+    if document["kind"] == "DevicePluginConfig"
+]
+MATCH = {"attribute": "numaNode", "values": ["0"]}
+EVERYTHING = {
+    "paused": False,
+    "resources": [
+        {
+            "name": "example.com/nic-{driver}",
+            "devices": [
+                {
+                    "pci": {
+                        "ids": ["1af4:1041"],
+                        "classes": ["02*"],
+                        "drivers": ["virtio-pci"],
+                        "addresses": ["0000:*"],
+                    },
+                    "include": [MATCH],
+                },
+                {"sysfs": {"subsystem": "net", "names": ["eth*"]}},
+                {"files": {"paths": ["/dev/vfio/[0-9]*"]}},
+            ],
+            "exclude": [{"attribute": "pf.netName", "values": ["eth0"]}],
+            "unit": "pci.address",
+            "maxDevices": 8,
+            "ownership": "None",
+            "sharing": {"replicas": 2, "maxPerContainer": 1, "perDevice": [{"match": MATCH, "replicas": 3}]},
+            "allocation": {"policy": "Topology", "counts": [1], "topologyHints": "Omit"},
+            "inject": {
+                "ownNodes": "Listed",
+                "deviceNodes": [
+                    {"own": "tty*", "containerPath": "/dev/modem", "permissions": "rw", "env": "MODEM_PORT"},
+                    {"hostPath": "/dev/net/tun", "permissions": "r", "optional": True},
+                ],
+                "mounts": [{"hostPath": "/opt/fw", "containerPath": "/opt/fw", "readOnly": True}],
+                "env": [{"name": "NIC{position}", "value": "{pci.address}", "counts": [1], "optional": True}],
+                "annotations": [{"name": "example.com/nic", "value": "{name}"}],
+                "cdiDevices": ["vendor.com/nic={pci.address}"],
+            },
+        },
+        {"name": "example.com/sim", "devices": [{"simulated": {"count": 4, "numaNodes": 2, "unhealthy": [3]}}]},
+    ],
+    "nodePools": [
+        {
+            "name": "edge",
+            "nodeSelector": {"hardware": "edge"},
+            "nodeSelectorTerms": [
+                {
+                    "matchExpressions": [
+                        {"key": "a", "operator": "In", "values": ["x"]},
+                        {"key": "b", "operator": "Exists"},
+                    ]
+                },
+                {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]},
+            ],
+            "tolerations": [
+                {"key": "a", "operator": "Equal", "value": "b", "effect": "NoExecute", "tolerationSeconds": 5}
+            ],
+            "serves": ["example.com/nic-{driver}"],
+            "agent": {"logLevel": "Debug"},
+        },
+        {"name": "lab", "nodeSelector": {"hardware": "lab"}, "tolerations": []},
+    ],
+    "agent": {
+        "image": "registry.example.com/agent:1",
+        "imagePullPolicy": "Always",
+        "imagePullSecrets": [{"name": "registry"}],
+        "resources": {"requests": {"cpu": 1, "memory": "64Mi"}, "limits": {"memory": "0.5Gi"}},
+        "env": [{"name": "HTTPS_PROXY", "value": "http://proxy"}],
+        "priorityClassName": "system-node-critical",
+        "logLevel": "Info",
+        "kubeletRootDir": "/var/lib/kubelet",
+    },
+    "updateStrategy": {"maxUnavailable": "10%"},
+}
+
+
+def create(kube: Kube, obj: Any, *, validation: str = "Strict") -> Object:
+    """What would be stored. Strict is what kubectl asks for; other clients' default is Warn."""
+    path = {"DevicePluginConfig": CONFIGS, "NodeDeviceInventory": INVENTORIES}[obj["kind"]]
+    return kube.create(f"{path}?dryRun=All&fieldValidation={validation}", obj)
+
+
+def refusal(kube: Kube, obj: Any) -> str:
+    with pytest.raises(RefusedError) as refused:
+        create(kube, obj)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("kind", CRDS)
+def test_the_crds_are_established_without_a_complaint(api: Cluster, kind: str):
+    live = json.loads(api.kubectl("get", "crd", CRDS[kind]["metadata"]["name"], "-o", "json"))
+    conditions = {c["type"]: (c["status"], c.get("message")) for c in live["status"]["conditions"]}
+    assert conditions["Established"][0] == "True"
+    assert "NonStructuralSchema" not in conditions
+    assert conditions["NamesAccepted"][0] == "True"
+
+
+@pytest.mark.parametrize("document", EXAMPLES)
+def test_examples_are_taken_and_served(kube: Kube, document: dict[str, Any]):
+    parse_spec(create(kube, document))
+
+
+def test_every_field_is_taken_and_kept(kube: Kube):
+    stored = create(kube, config(EVERYTHING))
+    assert stored["spec"] == EVERYTHING
+    spec = parse_spec(stored)
+    assert [pool.name for pool in spec.pools] == ["edge", "lab"]
+
+
+def test_the_api_server_adds_no_defaults(kube: Kube):
+    spec = {"resources": [entry()]}
+    assert create(kube, config(spec))["spec"] == spec
+
+
+@pytest.mark.parametrize("max_unavailable", [1, 25, "1%", "100%"])
+def test_max_unavailable_is_a_number_or_a_percentage(kube: Kube, max_unavailable: object):
+    spec = {"resources": [entry()], "updateStrategy": {"maxUnavailable": max_unavailable}}
+    assert parse_spec(create(kube, config(spec))).max_unavailable == max_unavailable
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace(" ", "-"))
+def test_what_admins_get_wrong_is_refused_with_how_to_mend_it(kube: Kube, case: Case):
+    if case.by == API:
+        assert case.message in refusal(kube, case.object)
+    else:
+        with pytest.raises(InvalidSpecError) as refused:
+            parse_spec(create(kube, case.object))
+        assert case.message in str(refused.value)
+
+
+def test_unknown_fields_are_dropped_for_clients_that_do_not_validate_strictly(kube: Kube):
+    misspelt = config({"resources": [entry(sharin={"replicas": 2})]})
+    assert "unknown field" in refusal(kube, misspelt)
+    assert create(kube, misspelt, validation="Warn")["spec"] == {"resources": [entry()]}
+
+
+def inventory(name: str = "lab.node-1") -> dict[str, Any]:
+    return {
+        "apiVersion": "device-operator.io/v1alpha1",
+        "kind": "NodeDeviceInventory",
+        "metadata": {"name": name},
+        "spec": {"configName": "lab", "nodeName": "node-1"},
+    }
+
+
+def test_an_inventory_has_the_name_of_its_config_and_node(kube: Kube):
+    create(kube, inventory())
+    assert "metadata.name must be <spec.configName>.<spec.nodeName>" in refusal(kube, inventory("other"))
+
+
+def test_an_inventory_stays_that_of_its_node(api: Cluster):
+    api.kubectl("create", "-f", "-", input=json.dumps(inventory()))
+    try:
+        with pytest.raises(LocalClusterError, match="spec is immutable"):
+            api.kubectl("patch", "ndi", "lab.node-1", "--type=merge", "-p", '{"spec": {"nodeName": "node-2"}}')
+        status = {
+            "poolName": "edge",
+            "summary": {"devices": 2, "healthy": 1, "capacity": 2, "allocated": 1},
+            "devices": [{"id": "a", "resource": "example.com/nic", "health": "Healthy", "attributes": {"name": "a"}}],
+        }
+        patch = json.dumps({"status": status})
+        api.kubectl("patch", "ndi", "lab.node-1", "--subresource=status", "--type=merge", "-p", patch)
+        assert json.loads(api.kubectl("get", "ndi", "lab.node-1", "-o", "json"))["status"] == status
+        head, row = (line.split() for line in api.kubectl("get", "ndi").splitlines())
+        assert head == ["NAME", "NODE", "CONFIG", "POOL", "DEVICES", "HEALTHY", "ALLOCATED", "AGE"]
+        assert row[:7] == ["lab.node-1", "node-1", "lab", "edge", "2", "1", "1"]
+        for selector, found in (("spec.nodeName=node-1", 1), ("spec.nodeName=node-2", 0), ("spec.configName=lab", 1)):
+            items = json.loads(api.kubectl("get", "ndi", "--field-selector", selector, "-o", "json"))["items"]
+            assert len(items) == found, selector
+    finally:
+        api.kubectl("delete", "ndi", "lab.node-1")
+
+
+def test_kubectl_shows_the_summary_and_more_with_wide(api: Cluster):
+    api.kubectl("create", "-f", "-", input=json.dumps(config({"resources": [entry()]}, name="columns")))
+    try:
+        status = {
+            "summary": {"nodes": "2/3", "devices": "23/24", "capacity": 48, "allocated": 10, "unhealthy": 1},
+            "conditions": [
+                {
+                    "type": "Ready",
+                    "status": "False",
+                    "reason": "ImagePullFailed",
+                    "message": "m",
+                    "observedGeneration": 1,
+                    "lastTransitionTime": "2026-01-01T00:00:00Z",
+                }
+            ],
+        }
+        patch = json.dumps({"status": status})
+        api.kubectl("patch", "dpc", "columns", "--subresource=status", "--type=merge", "-p", patch)
+        narrow = [line.split() for line in api.kubectl("get", "devices").splitlines() if line]
+        assert narrow[0] == ["NAME", "READY", "NODES", "DEVICES", "ALLOCATED", "AGE"]
+        assert narrow[1][:5] == ["devicepluginconfig.device-operator.io/columns", "False", "2/3", "23/24", "10"]
+        wide = [line.split() for line in api.kubectl("get", "dpc", "-o", "wide").splitlines()]
+        assert wide[0] == ["NAME", "READY", "NODES", "DEVICES", "ALLOCATED", "AGE", "UNHEALTHY", "CAPACITY", "REASON"]
+        assert wide[1][6:] == ["1", "48", "ImagePullFailed"]
+    finally:
+        api.kubectl("delete", "dpc", "columns")
+
+
+def fields(schema: dict[str, Any], path: str = "") -> list[tuple[str, dict[str, Any]]]:
+    """Every schema of a CRD with its path; `[]` for the items of a list, `{}` for the values of a map."""
+    found = [(path, schema)]
+    for name, inner in schema.get("properties", {}).items():
+        found += fields(inner, f"{path}.{name}")
+    if isinstance(schema.get("items"), dict):
+        found += fields(schema["items"], f"{path}[]")
+    if isinstance(schema.get("additionalProperties"), dict):
+        found += fields(schema["additionalProperties"], f"{path}{{}}")
+    return found
+
+
+SCHEMAS = [
+    pytest.param(path, schema, id=f"{kind}{path}")
+    for kind, crd in CRDS.items()
+    for path, schema in fields(crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"])
+    if path not in (".metadata", ".apiVersion", ".kind")
+]
+
+
+def test_every_field_is_described_and_bounded():
+    for parameter in SCHEMAS:
+        _path, schema = parameter.values
+        where = parameter.id
+        assert len(schema.get("description", "")) > 5, where
+        assert schema["description"].endswith((".", ")", "]")), where
+        kind = schema.get("type")
+        if kind == "array":
+            assert "maxItems" in schema, where
+            assert "x-kubernetes-list-type" in schema, where
+        elif kind == "string":
+            assert {"maxLength", "enum", "format"} & schema.keys(), where
+        elif kind == "object" and "additionalProperties" in schema:
+            assert "maxProperties" in schema, where
+        assert "x-kubernetes-preserve-unknown-fields" not in schema, where
+        assert "default" not in schema, where
+
+
+def test_every_rule_says_how_to_mend_it():
+    rules = [(p.id, rule) for p in SCHEMAS for rule in p.values[1].get("x-kubernetes-validations", ())]
+    assert len(rules) > 30
+    for where, rule in rules:
+        assert len(rule["message"]) > 15, where
+
+
+def test_kubectl_explains_fields(api: Cluster):
+    text = api.kubectl("explain", "dpc.spec.resources.sharing.replicas")
+    assert "How many ids the kubelet sees for each device" in re.sub(r"\s+", " ", text)
