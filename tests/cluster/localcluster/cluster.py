@@ -14,7 +14,7 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from localcluster import archive, binaries, cgroups, leftovers, packages, places
+from localcluster import archive, binaries, cgroups, imagestore, leftovers, packages, places
 from localcluster.console import LocalClusterError, say, step
 from localcluster.controlplane import ControlPlane
 from localcluster.machine import Machine
@@ -41,10 +41,12 @@ class Cluster:
 
     # ---- life
 
-    def up(self, nodes: int | None = None) -> None:
+    def up(self, nodes: int | None = None, *, images: Sequence[Path] = ()) -> None:
         """Starts what does not run, and returns when the API answers and every node is Ready.
 
         `nodes` is the number of nodes, the profile's when omitted; nodes beyond it that run are left alone.
+        `images` are archives that the nodes have from their start; a new node gets them much faster than by
+        `load_image`.
         """
         count = self.profile.nodes if nodes is None else nodes
         count = 0 if self.profile.control_plane_only else count
@@ -53,10 +55,10 @@ class Cluster:
         packages.ensure(packages.TO_RUN_NODES)
         binaries.build(binaries.CLUSTER if count else (*binaries.CONTROL_PLANE, "helm"))
         with self._locked("starting"), step(f"starting the cluster {self.profile.name!r}"):
-            self._up(count)
+            self._up(count, images)
         say(f"{count} nodes Ready, KUBECONFIG={self.kubeconfig}" if count else f"KUBECONFIG={self.kubeconfig}")
 
-    def _up(self, count: int) -> None:
+    def _up(self, count: int, images: Sequence[Path]) -> None:
         for below in ("logs", "run", "nodes"):
             (self.state / below).mkdir(parents=True, exist_ok=True)
         self._pki.make_cluster()
@@ -68,16 +70,19 @@ class Cluster:
         self._control.start_storage_and_api()
         nodes = [self._node(index) for index in range(1, count + 1)]
         started = [node for node in nodes if node.first_process is None]
+        pause = self._pause_archive()
+        store = imagestore.prepare([pause, *images]) if images and started else None
         for node in started:
             node.end()  # what a dead node has left, such as its cgroups
-            node.start_namespaces()
+            node.start_namespaces(store)
             node.start_services(["containerd"])
         self._route(started)
         for node in nodes:
             node.start_services(["containerd"])
         for node in nodes:
             node.wait_for_containerd()
-            node.load(self._pause_archive())
+            for image in (pause, *images):
+                node.load(image)
         self._control.wait_for_api()
         self._control.start_controllers()
         began = time.time()
@@ -197,8 +202,8 @@ class Cluster:
         return [self._node(index) for index in sorted(int(name.removeprefix("node-")) for name in names)]
 
     def _locked(self, doing: str) -> AbstractContextManager[None]:
-        lock = self.state.parent / f".{self.state.name}.lock"
-        return places.locked(lock, what=f"{doing} the cluster {self.profile.name!r}")
+        lock = places.clusters() / f".slot-{self.profile.slot}.lock"
+        return places.locked(lock, what=f"{doing} a cluster of the same slot as {self.profile.name!r}")
 
     def _kubectl(self, arguments: Sequence[str]) -> list[str]:
         return [str(binaries.path("kubectl")), f"--kubeconfig={self.kubeconfig}", *arguments]

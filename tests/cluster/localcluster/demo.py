@@ -3,11 +3,9 @@
 import json
 import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 
 from localcluster import images, places
 from localcluster.console import LocalClusterError, say, step
-from localcluster.images import Image
 from localcluster.target import Target, chosen
 
 _RELEASE = _NAMESPACE = "device-operator"
@@ -20,10 +18,9 @@ _MARK = "device-operator.io/demo"  # on nodes that got their label from here
 
 def start(environment: Mapping[str, str]) -> None:
     target = chosen(environment)
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        building = pool.submit(_images)
-        target.start()
-        references = {name: target.publish(image) for name, image in building.result().items()}
+    built = {**images.build(), "python": images.python()}
+    target.start(list(built.values()))
+    references = {name: target.publish(image) for name, image in built.items()}
     _label_nodes(target)
     _install(target, references)
     _configure(target)
@@ -39,10 +36,6 @@ def stop(environment: Mapping[str, str]) -> None:
         with step("removing the demo from the cluster"):
             _remove(target)
     target.stop()
-
-
-def _images() -> dict[str, Image]:
-    return {**images.build(), "python": images.python()}
 
 
 def _label_nodes(target: Target) -> None:

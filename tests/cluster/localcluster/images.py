@@ -177,7 +177,11 @@ def _build(image: Image, *, checkout: Path) -> None:
     destination = f"docker-archive:{unfinished}:{image.reference}"
     run([*_buildah(), "push", _policy(), image.reference, destination], env=_environment())
     unfinished.rename(image.archive)
-    archives = sorted(_root().glob(f"{image.name}-*.tar"), key=lambda file: file.stat().st_mtime)
+    _prune(image.name)
+
+
+def _prune(name: str) -> None:
+    archives = sorted(_root().glob(f"{name}-*.tar"), key=lambda file: file.stat().st_mtime)
     for old in archives[:-_KEPT]:
         old.unlink()
 
@@ -187,6 +191,7 @@ def _bootstrap(target: Path) -> None:
         layer = Path(scratch) / "layer.tar"  # mmdebstrap goes by the ending, else it makes a folder
         run([*_BOOTSTRAP, layer])
         archive.from_layer(layer, reference=PYTHON, entrypoint=(), target=target)
+    _prune("python")
 
 
 def _base_key() -> str:

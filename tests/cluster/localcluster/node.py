@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from localcluster import archive, binaries, cgroups, node_config
+from localcluster import archive, binaries, cgroups, imagestore, node_config
 from localcluster.console import LocalClusterError
 from localcluster.pki import Pki
 from localcluster.processes import (
@@ -48,9 +48,12 @@ class Node:
         """The pid of the node's first process, None when the node is down."""
         return self.pids.alive(self.name)
 
-    def start_namespaces(self) -> None:
-        """Makes the empty node: namespaces, mounts, cgroups, its link to the bridge."""
+    def start_namespaces(self, store: Path | None = None) -> None:
+        """Makes the empty node: namespaces, mounts, cgroups, its link to the bridge, a new one's images."""
         self._write_files()
+        root = self.folder / "containerd"
+        if store is not None and not root.exists():
+            imagestore.give(store, root=root, marks=self.folder / "images")
         cgroups.make(self.profile.node_cgroup(self.index))
         ready = self.folder / "namespaces-ready"
         ready.unlink(missing_ok=True)
@@ -164,7 +167,7 @@ class Node:
         self.pids.record(service, pid)
 
     def _write_files(self) -> None:
-        for below in (*_SHOWN, "cni", "containerd", "images", "logs", "manifests"):
+        for below in (*_SHOWN, "cni", "images", "logs", "manifests"):
             (self.folder / below).mkdir(parents=True, exist_ok=True)
         self.pki.make_node(self.index)
         server = self.profile.node_server

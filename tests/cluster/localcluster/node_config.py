@@ -35,6 +35,18 @@ state = "/run/containerd"
 """
 
 
+def containerd_store(root: Path) -> str:
+    """For a containerd that only fills its image store."""
+    return f"""\
+version = 3
+root = "{root}"
+state = "/run/containerd"
+disabled_plugins = ["io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime"]
+[grpc]
+  address = "{CONTAINERD_SOCKET}"
+"""
+
+
 def pod_network(profile: Profile, index: int) -> str:
     bridge = {
         "type": "bridge",

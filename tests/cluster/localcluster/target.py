@@ -1,13 +1,13 @@
 """Where the demo runs: on a cluster of its own on this machine, or on the user's (`CLUSTER=existing`)."""
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from localcluster import binaries, images
+from localcluster import binaries
 from localcluster.cluster import Cluster
 from localcluster.console import LocalClusterError, say, step
-from localcluster.images import Image
+from localcluster.images import Image, push
 from localcluster.processes import run
 
 
@@ -18,7 +18,8 @@ class Target(Protocol):
     def kubectl_command(self) -> str:
         """How the user calls kubectl for this cluster."""
 
-    def start(self) -> None: ...
+    def start(self, images: Sequence[Image]) -> None:
+        """Starts the cluster, or checks that it is there; a new node may have the images from its start."""
 
     def stop(self) -> None: ...
 
@@ -63,8 +64,8 @@ class OwnCluster:
     def kubectl_command(self) -> str:
         return f"{binaries.path('kubectl')} --kubeconfig {self._cluster.kubeconfig}"
 
-    def start(self) -> None:
-        self._cluster.up()
+    def start(self, images: Sequence[Image]) -> None:
+        self._cluster.up(images=[image.archive for image in images])
 
     def stop(self) -> None:
         self._cluster.clean()
@@ -95,7 +96,7 @@ class ExistingCluster:
     def kubectl_command(self) -> str:
         return f"kubectl --context {self._context}"
 
-    def start(self) -> None:
+    def start(self, images: Sequence[Image]) -> None:
         if not shutil.which("kubectl"):
             raise LocalClusterError("CLUSTER=existing works with the kubectl on your PATH, and there is none")
         if not shutil.which("helm"):
@@ -107,7 +108,7 @@ class ExistingCluster:
 
     def publish(self, image: Image) -> str:
         if self._registry:
-            return images.push(image, registry=self._registry)
+            return push(image, registry=self._registry)
         name = self._context.removeprefix("kind-")
         with step(f"loading {image.reference} into the kind cluster {name}"):
             run(["kind", "load", "image-archive", image.archive, "--name", name])
