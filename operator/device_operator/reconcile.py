@@ -10,7 +10,7 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from device_operator import errors, pacing, status
@@ -19,8 +19,10 @@ from device_operator.cluster.cache import CONFIGS, INVENTORIES, ClusterCache
 from device_operator.cluster.client import ApiError, Client
 from device_operator.cluster.events import EventWriter
 from device_operator.cluster.views import Owned
+from device_operator.conditions import PROGRESSING
 from device_operator.configs import Config, ConfigStore
 from device_operator.model import ApplyProblem, Identity, InventoryView, Observed
+from device_operator.nodes import settles_at
 from device_operator.pacing import LastWrite, Pace
 from device_operator.pools import Accepted, Assignment, Rejected, accept, assignment
 from device_operator.render import Manifest, RenderSettings, render
@@ -128,7 +130,9 @@ class Reconciler:
             settings=self._settings.status,
         )
         self._report(name, new, observed.inventories)
-        again = min(await self._write_status(config, new, observed, memory), self._next_look(observed, memory))
+        again = min(
+            await self._write_status(config, new, observed, memory), self._next_look(assigned, observed, new, memory)
+        )
         if failure is not None:
             raise failure
         return Pass(result="accepted" if isinstance(verdict, Accepted) else "rejected", again=again)
@@ -184,7 +188,7 @@ class Reconciler:
         mine = [o for o in self._cache.owned(config.identity.name) if o.owner_uid == uid and not o.deleting]
         kept = {(m.kind, m.name) for m in (memory.rendered or ((), ()))[1]}
         rolled = {o.pool for o in mine if _rolled_out(o)}
-        for owned in mine:
+        for owned in sorted(mine, key=lambda o: o.kind, reverse=True):  # pods first, then what they have mounted
             if (owned.kind, owned.name) in kept:
                 continue
             # a ConfigMap of another contract version is read by agents that are not rolled yet
@@ -271,24 +275,30 @@ class Reconciler:
         self._configs.put(written)
         return float("inf")
 
-    def _next_look(self, observed: Observed, memory: _Memory) -> float:
-        """Seconds until something becomes true by the passing of time."""
+    def _next_look(
+        self, assigned: Assignment | None, observed: Observed, new: Mapping[str, Any], memory: _Memory
+    ) -> float:
+        """Seconds until something becomes true by the passing of time: `nodes` says what does."""
         settings, now = self._settings, observed.now
-        looks = [settings.resync]
+        ours = {name for names in (assigned.nodes.values() if assigned else ()) for name in names}
+        moments = [settles_at(node, settings.status) for node in observed.nodes if node.name in ours]
+        stale = timedelta(seconds=settings.status.pod_stale)
+        for pod in observed.pods:
+            moments += (pod.created + stale, (pod.ready_since or pod.created) + stale)
+        silent = timedelta(seconds=settings.status.heartbeat_stale)
+        moments += (inventory.heartbeat_seen + silent for inventory in observed.inventories)
+        settle = timedelta(seconds=settings.status.settle)
+        moments += (
+            datetime.fromisoformat(c["lastTransitionTime"]) + settle
+            for c in new["conditions"]
+            if c["type"] == PROGRESSING
+        )
+        looks = [settings.resync, *((moment - now).total_seconds() for moment in moments)]
         if memory.lacking:
             looks.append(memory.lacking_wait)
-        looks += (settings.status.settle - (now - n.created).total_seconds() for n in observed.nodes)
-        looks += (
-            settings.status.pod_stale - (now - (p.ready_since or p.created)).total_seconds()
-            for p in observed.pods
-            if not p.ready
-        )
-        looks += (
-            settings.status.heartbeat_stale - (now - i.heartbeat_seen).total_seconds() for i in observed.inventories
-        )
         looks += (since + settings.inventory_grace - self._clock() for since in memory.orphans.values())
         # a thousand nodes that settle one after the other are no thousand passes
-        return max(min(look for look in looks if look > 0), _LEAST_LOOK)
+        return max(min(look for look in looks if look > 0), min(_LEAST_LOOK, settings.resync))
 
     def _memory(self, identity: Identity) -> _Memory:
         uid, memory = self._memories.get(identity.name, ("", _Memory()))

@@ -73,7 +73,7 @@ def configure_logging(*, form: str, level: str) -> None:
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     logging.root.handlers[:] = [handler]
     logging.root.setLevel(level.upper())
-    for quiet in ("aiohttp", "asyncio", "kopf"):
+    for quiet in ("aiohttp", "asyncio", "kopf", "kubernetes"):
         logging.getLogger(quiet).setLevel(max(logging.WARNING, logging.root.level))
 
 
@@ -158,11 +158,13 @@ class Telemetry:
                 figures.nodes[pool["name"], state] += count
         for inventory in inventories:
             pool_name = str(inventory.status.get("poolName", ""))
+            unknown = Tally(d["resource"] for d in inventory.status.get("devices", ()) if d["health"] == "Unknown")
             for entry in inventory.status.get("resources", ()):
                 key = (pool_name, str(entry["name"]))
                 devices, healthy = int(entry.get("devices", 0)), int(entry.get("healthy", 0))
                 figures.devices[*key, "Healthy"] += healthy
-                figures.devices[*key, "Unhealthy"] += devices - healthy
+                figures.devices[*key, "Unhealthy"] += max(0, devices - healthy - unknown[entry["name"]])
+                figures.devices[*key, "Unknown"] += unknown[entry["name"]]
                 figures.capacity[key] += int(entry.get("capacity", 0))
                 figures.allocated[key] += int(entry.get("allocated", 0))
         self._figures[name] = figures

@@ -7,24 +7,23 @@ one test are gone before the next; the operator goes on running unless a test wa
 import contextlib
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # `operator` is the standard library's: this folder cannot be a package
 
-from kubeapi import CONFIGS, EVENTS, INVENTORIES, NODES, Kube, Object, eventually
-from localcluster import Cluster, places
+from kubeapi import CONFIGS, EVENTS, INVENTORIES, NAMESPACE, NODES, Kube, Object, Owned, eventually
+from localcluster import Cluster, Profile, places
 from operator_process import OperatorProcess
 
-NAMESPACE = "device-operator"
 CRDS = places.CHECKOUT / "crds"
 
 
 @pytest.fixture(scope="session")
 def api() -> Iterator[Cluster]:
-    cluster = Cluster("api")
+    cluster = Cluster(Profile(name="operator-level", nodes=0, control_plane_only=True, controller_manager=False))
     cluster.clean()
     cluster.up()
     try:
@@ -113,7 +112,7 @@ def label(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def owned(kube: Kube) -> Callable[[str, str], dict[str, Object]]:
+def owned(kube: Kube) -> Owned:
     """Objects of a kind with the label of a config, by pool."""
 
     def find(config: str, kind: str = "daemonsets") -> dict[str, Object]:

@@ -12,6 +12,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 Object = dict[str, Any]
+Owned = Callable[..., dict[str, Object]]
+"""Objects with the label of a config, by pool: owned("lab"), owned("lab", "configmaps")."""
+
+NAMESPACE = "device-operator"
 GROUP = "device-operator.io"
 V1 = f"/apis/{GROUP}/v1alpha1"
 CONFIGS = f"{V1}/devicepluginconfigs"

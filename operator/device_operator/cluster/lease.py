@@ -93,9 +93,13 @@ class Election:
         if not self.leading or self._lease is None:
             return
         self.leading = False
-        lease = {**self._lease, "spec": {**self._lease["spec"], "holderIdentity": "", "leaseDurationSeconds": 1}}
         try:
-            async with asyncio.timeout(self._settings.retry):
+            async with asyncio.timeout(self._settings.renew_deadline):
+                # read anew: a renewal that was cut off may have arrived all the same
+                lease = await self._client.get(self._resource, self._settings.name)
+                if lease["spec"].get("holderIdentity") != self._settings.identity:
+                    return
+                lease["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
                 await self._client.update(self._resource, lease)
             logger.info("lease released", extra={"lease": self._settings.name})
         except (ApiError, *UNREACHABLE) as error:

@@ -120,10 +120,8 @@ def inventory(raw: Object, before: InventoryView | None, *, now: datetime) -> In
     """`heartbeat_seen` moves to `now` only when lastHeartbeatTime differs: clocks of nodes are not trusted."""
     meta, spec, status = raw["metadata"], raw.get("spec", {}), raw.get("status", {})
     kept = {intern(key): value for key, value in status.items() if key not in _DROPPED}
-    kept["resources"] = tuple(_strings(entry) for entry in status.get("resources", ()))
-    kept["devices"] = tuple(
-        _strings({key: entry[key] for key in _DEVICE_KEYS if key in entry}) for entry in status.get("devices", ())
-    )
+    if status:
+        kept |= _pruned_lists(status)
     same = (
         before is not None
         and before.uid == meta["uid"]
@@ -138,6 +136,15 @@ def inventory(raw: Object, before: InventoryView | None, *, now: datetime) -> In
         status=kept,
         heartbeat_seen=before.heartbeat_seen if same and before is not None else now,
     )
+
+
+def _pruned_lists(status: Object) -> Object:
+    return {
+        "resources": tuple(_strings(entry) for entry in status.get("resources", ())),
+        "devices": tuple(
+            _strings({key: entry[key] for key in _DEVICE_KEYS if key in entry}) for entry in status.get("devices", ())
+        ),
+    }
 
 
 def failed_create(raw: Object) -> FailedCreate:
