@@ -120,7 +120,7 @@ def test_what_another_process_sends_is_not_the_kernels_word(scripted: Scripted):
         (None, True),
     ],
 )
-def test_the_kernels_bookkeeping_is_no_news(event: Uevent | None, news: bool):
+def test_the_kernels_bookkeeping_is_no_news(event: Uevent | None, *, news: bool):
     assert is_news(event) is news
 
 

@@ -1,0 +1,81 @@
+"""Finds and selections without a file system."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from device_agent.contract import check
+from device_agent.contract.document import Document, parse_resource
+from device_agent.discovery.found import Findings, FoundDevice
+from device_agent.selection import select
+from device_agent.units import Selection
+
+SOURCES: dict[str, dict[str, Any]] = {
+    "pci": {"pci": {}},
+    "sysfs": {"sysfs": {"subsystem": "tty"}},
+    "files": {"files": {"paths": ["/dev/*"]}},
+    "simulated": {"simulated": {"count": 1}},
+}
+
+
+def pci(
+    address: str,
+    *,
+    driver: str | None = None,
+    group: str | None = None,
+    pci_class: str = "020000",
+    nodes: Sequence[str] = (),
+    below: str = "devices/pci0000:00",
+    **attributes: str,
+) -> FoundDevice:
+    values = {"name": address, "pci.address": address, "pci.class": pci_class}
+    if driver:
+        values |= {"driver": driver, "pci.driver": driver}
+    if group is not None:
+        values["iommuGroup"] = group
+        if driver and "vfio" in driver:
+            nodes = [f"/dev/vfio/{group}", "/dev/vfio/vfio"]
+    return FoundDevice("pci", address, f"{below}/{address}", values | attributes, nodes=tuple(nodes))
+
+
+def sysfs(name: str, path: str | None = None, *, nodes: Sequence[str] = (), **attributes: str) -> FoundDevice:
+    values = {"name": name} | {key.replace("__", "."): value for key, value in attributes.items()}
+    if nodes:
+        values["path"] = nodes[0]
+    return FoundDevice("sysfs", name, path or f"devices/virtual/tty/{name}", values, nodes=tuple(nodes))
+
+
+def file(path: str, *, place: str | None = None, nodes: Sequence[str] | None = None) -> FoundDevice:
+    name = path.rpartition("/")[2]
+    return FoundDevice("files", name, place, {"name": name, "path": path}, nodes=tuple(nodes or [path]))
+
+
+def entry(name: str, *sources: str, **fields: Any) -> dict[str, Any]:
+    return {"name": f"example.com/{name}", "devices": [SOURCES[s] for s in sources], **fields}
+
+
+def documented(*entries: dict[str, Any]) -> Document:
+    document = Document(tuple(parse_resource(e, path=f"resources[{i}]") for i, e in enumerate(entries)))
+    assert check.problems(document) == ()
+    return document
+
+
+def selection(
+    *pairs: tuple[dict[str, Any], Sequence[Sequence[FoundDevice]]],
+    groups: Mapping[str, Sequence[FoundDevice]] | None = None,
+    exists: Callable[[str], bool] = lambda _path: True,
+    held: frozenset[str] = frozenset(),
+) -> Selection:
+    """Of (resource entry, finds per source)."""
+    findings = Findings(
+        by_entry=tuple(tuple(tuple(finds) for finds in found) for _, found in pairs),
+        iommu_groups={group: tuple(members) for group, members in (groups or {}).items()},
+    )
+    return select(documented(*(e for e, _ in pairs)), findings, exists=exists, held=held)
+
+
+def ids(selected: Selection) -> list[tuple[str, str]]:
+    return [(u.resource.removeprefix("example.com/"), u.id) for u in selected.units]
+
+
+def reasons(selected: Selection) -> dict[tuple[str, str], str]:
+    return {(e.entry.removeprefix("example.com/"), e.id): e.reason for e in selected.excluded}

@@ -1,0 +1,182 @@
+"""What a unit adds to a container."""
+
+from typing import Any
+
+import pytest
+from device_agent.contract.template import parse_template
+from device_agent.discovery.found import FoundDevice
+from device_agent.units import MountGrant, NodeGrant, Unit
+from unit.agent_discovery.finds import entry, pci, selection, sysfs
+
+TTY = sysfs("ttyUSB0", nodes=["/dev/ttyUSB0"], usb__serial="A{1}", usb__port="1-2", index="0")
+
+
+def unit(*finds: FoundDevice, inject: dict[str, Any], missing: tuple[str, ...] = (), **fields: Any) -> Unit:
+    selected = selection(
+        (entry("x", finds[0].source, inject=inject, **fields), [finds]), exists=lambda path: path not in missing
+    )
+    assert selected.excluded == ()
+    (one,) = selected.units
+    return one
+
+
+def left_out(*finds: FoundDevice, inject: dict[str, Any], **fields: Any) -> tuple[str, str]:
+    selected = selection((entry("x", finds[0].source, inject=inject, **fields), [finds]))
+    assert selected.units == ()
+    return selected.excluded[0].reason, selected.excluded[0].message
+
+
+def test_own_nodes_come_at_their_host_path():
+    assert unit(TTY, inject={}).grants.nodes == (NodeGrant("/dev/ttyUSB0", "/dev/ttyUSB0", "rw"),)
+
+
+GPU = pci("0000:01:00.0", nodes=["/dev/dri/card0", "/dev/dri/renderD128", "/dev/kfd0"])
+
+
+@pytest.mark.parametrize(
+    ("own_nodes", "grants"),
+    [
+        (
+            "All",
+            {
+                "/dev/dri/card0": ("/dev/dri/card0", "rw"),
+                "/dev/gpu0": ("/dev/dri/renderD128", "r"),
+                "/dev/kfd0": ("/dev/kfd0", "rw"),
+            },
+        ),
+        ("Listed", {"/dev/gpu0": ("/dev/dri/renderD128", "r")}),
+    ],
+)
+def test_an_own_entry_selects_renames_and_restricts(own_nodes: str, grants: dict[str, tuple[str, str]]):
+    inject = {
+        "ownNodes": own_nodes,
+        "deviceNodes": [
+            {"own": "dri/render*", "containerPath": "/dev/gpu{position}", "permissions": "r", "env": "GPU{position}"}
+        ],
+    }
+    nodes = unit(GPU, inject=inject).grants.nodes
+    assert {n.container_path.replace("{position}", "0"): (n.host_path, n.permissions) for n in nodes} == grants
+    assert [n.env for n in nodes if n.env] == ["GPU{position}"]
+
+
+def test_an_own_entry_that_meets_no_node_is_a_problem_unless_it_is_optional():
+    inject = {"deviceNodes": [{"own": "video*"}]}
+    assert unit(TTY, inject=inject).problem == (
+        "DeviceNodeMissing",
+        "inject.deviceNodes[0]: no own node matches video*; there is /dev/ttyUSB0",
+    )
+    inject["deviceNodes"][0]["optional"] = True  # type: ignore[assignment]
+    assert unit(TTY, inject=inject).problem is None
+
+
+def test_two_nodes_of_one_device_at_one_container_path_leave_it_out():
+    both = sysfs("x", nodes=["/dev/ttyUSB0", "/dev/ttyUSB1"])
+    inject = {"deviceNodes": [{"own": "tty*", "containerPath": "/dev/modem"}]}
+    reason, message = left_out(both, inject=inject, sharing={"maxPerContainer": 1})
+    assert reason == "ContainerPathConflict"
+    assert "/dev/ttyUSB0 and /dev/ttyUSB1" in message
+
+
+@pytest.mark.parametrize(
+    ("optional", "missing", "granted", "problem"),
+    [
+        (False, False, True, None),
+        (True, False, True, None),
+        (True, True, False, None),
+        (False, True, True, ("CompanionMissing", "/dev/net/tun does not exist on the node")),
+    ],
+)
+def test_a_companion_that_is_missing_makes_the_unit_unhealthy_unless_it_is_optional(
+    *, optional: bool, missing: bool, granted: bool, problem: tuple[str, str] | None
+):
+    inject = {"deviceNodes": [{"hostPath": "/dev/net/tun", "optional": optional, "permissions": "r"}]}
+    found = unit(TTY, inject=inject, missing=("/dev/net/tun",) if missing else ())
+    assert (NodeGrant("/dev/net/tun", "/dev/net/tun", "r") in found.grants.nodes) == granted
+    assert found.problem == problem
+
+
+def test_existence_is_asked_of_rendered_companions_alone():
+    asked: list[str] = []
+    inject = {
+        "deviceNodes": [{"hostPath": "/dev/net/x{index}"}, {"hostPath": "/dev/c{position}"}, {"own": "tty*"}],
+        "mounts": [{"hostPath": "/opt", "containerPath": "/opt"}],
+    }
+    selection((entry("x", "sysfs", inject=inject), [[TTY]]), exists=lambda path: not asked.append(path))
+    assert asked == ["/dev/net/x0"]
+
+
+def test_texts_keep_the_position_and_their_braces_for_the_second_rendering():
+    inject = {
+        "env": [{"name": "DEV{position}", "value": '{{"id": "{usb.serial}", "n": {position}}}'}],
+        "annotations": [{"name": "example.com/x", "value": "{name}"}],
+        "cdiDevices": ["vendor.com/tty={usb.port}"],
+    }
+    grants = unit(TTY, inject=inject).grants
+    ((index, name, value),) = grants.env
+    assert (index, parse_template(name).render({}, position=3)) == (0, "DEV3")
+    assert parse_template(value).render({}, position=3) == '{"id": "A{1}", "n": 3}'
+    assert grants.annotations == (("example.com/x", "ttyUSB0"),)
+    assert grants.cdi_devices == ("vendor.com/tty=1-2",)
+
+
+def test_a_device_that_lacks_an_attribute_is_left_out_unless_the_variable_is_optional():
+    inject = {"env": [{"name": "A", "value": "a"}, {"name": "S", "value": "{vfIndex}"}]}
+    assert left_out(TTY, inject=inject) == (
+        "MissingAttribute",
+        "inject.env[1] (S) needs vfIndex, which the device does not have",
+    )
+    inject["env"][1]["optional"] = True  # type: ignore[assignment]
+    assert unit(TTY, inject=inject).grants.env == ((0, "A", "a"),)
+
+
+def test_members_of_a_unit_give_their_values_each_once():
+    parts = [pci(f"0000:01:00.{i}", numaNode="0") for i in (1, 0)] + [pci("0000:01:00.2")]
+    inject = {
+        "env": [
+            {"name": "ADDRESSES", "value": "{pci.address}"},
+            {"name": "NUMA", "value": "{numaNode}"},
+            {"name": "C", "value": "c"},
+        ],
+        "mounts": [{"hostPath": "/run/{pci.address}", "containerPath": "/run/{pci.address}", "readOnly": False}],
+    }
+    grants = unit(*parts, inject=inject, unit="node").grants
+    assert grants.env == (
+        (0, "ADDRESSES", "0000:01:00.0"),
+        (0, "ADDRESSES", "0000:01:00.1"),
+        (0, "ADDRESSES", "0000:01:00.2"),
+        (1, "NUMA", "0"),
+        (2, "C", "c"),
+    )
+    assert MountGrant("/run/0000:01:00.1", "/run/0000:01:00.1", read_only=False) in grants.mounts
+
+
+@pytest.mark.parametrize("value", ["..", ".", "a/b", "../x", "a b", "a\u00e4", "{position}", "a\\b", "$(x)"])
+@pytest.mark.parametrize(
+    "inject",
+    [
+        {"deviceNodes": [{"hostPath": "/dev/x/{usb.serial}"}]},
+        {"deviceNodes": [{"own": "tty*", "containerPath": "/dev/{usb.serial}"}]},
+        {"mounts": [{"hostPath": "/opt/{usb.serial}", "containerPath": "/opt"}]},
+        {"mounts": [{"hostPath": "/opt", "containerPath": "/opt/a{usb.serial}"}]},
+    ],
+)
+def test_a_value_that_could_lead_elsewhere_never_stands_in_a_path(value: str, inject: dict[str, Any]):
+    reason, message = left_out(sysfs("ttyUSB0", nodes=["/dev/ttyUSB0"], usb__serial=value), inject=inject)
+    assert reason == "UnsafeValue"
+    assert repr(value) in message
+
+
+def test_literals_and_values_together_do_not_leave_the_directory_either():
+    inject = {"mounts": [{"hostPath": "/opt/.{usb.serial}", "containerPath": "/opt/x"}]}
+    assert unit(sysfs("t", usb__serial=".x"), inject=inject).grants.mounts[0].host_path == "/opt/..x"
+
+
+def test_a_value_with_an_equals_sign_never_stands_in_a_variables_name():
+    inject = {"env": [{"name": "S_{usb.serial}", "value": "x"}]}
+    assert left_out(sysfs("t", usb__serial="LD_PRELOAD=/x"), inject=inject)[0] == "UnsafeValue"
+
+
+def test_the_devices_own_problem_is_told_before_the_companions():
+    broken = FoundDevice("sysfs", "t", "devices/t", {"name": "t"}, problem=("DeviceNodeMissing", "/dev/t is gone"))
+    found = unit(broken, inject={"deviceNodes": [{"hostPath": "/dev/nope"}]}, missing=("/dev/nope",))
+    assert found.problem == ("DeviceNodeMissing", "/dev/t is gone")

@@ -1,0 +1,125 @@
+"""`device-agent scan`, and the scanner on the machine that runs the tests."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from device_agent import scan
+from device_agent.contract.document import Document, dump, parse_resource
+from device_agent.discovery.found import Roots
+from device_agent.discovery.scanner import Scanner
+from unit.agent_discovery.tree import HostTreeBuilder
+
+
+def document(*entries: dict[str, Any]) -> Document:
+    return Document(tuple(parse_resource(e, path=f"resources[{i}]") for i, e in enumerate(entries)))
+
+
+def config(tmp_path: Path, *entries: dict[str, Any]) -> Path:
+    path = tmp_path / "config.json"
+    path.write_bytes(dump(document(*entries)))
+    return path
+
+
+def test_a_captured_tree_is_scanned_to_json(host: HostTreeBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    host.obj("devices/virtual/misc/kvm", "misc", devname="kvm")
+    host.obj("devices/virtual/misc/fuse", "misc", devname="fuse")
+    fields = {
+        "name": "example.com/kvm",
+        "devices": [{"sysfs": {"subsystem": "misc"}, "include": [{"attribute": "name", "values": ["kvm"]}]}],
+        "inject": {"deviceNodes": [{"hostPath": "/dev/nope"}]},
+    }
+    assert scan.run(config(tmp_path, fields), host.root) == 0
+    out = json.loads(capsys.readouterr().out)
+    (device,) = out["devices"]
+    assert device["id"] == "kvm"
+    assert device["resource"] == device["entry"] == "example.com/kvm"
+    assert device["nodes"] == ["/dev/kvm"]
+    assert device["attributes"]["subsystem"] == "misc"
+    assert device["problem"] == {"reason": "CompanionMissing", "message": "/dev/nope does not exist on the node"}
+    assert out["excluded"] == [
+        {
+            "id": "fuse",
+            "source": "sysfs",
+            "entry": "example.com/kvm",
+            "reason": "NotIncluded",
+            "message": "devices[0].include[0]: name is 'fuse', not kvm",
+        }
+    ]
+    assert out["errors"] == []
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (None, "No such file"),
+        ("{", "not valid JSON"),
+        ('{"contractVersion": 99, "resources": []}', "contract version 99"),
+        ('{"contractVersion": 1, "resources": [{"name": "example.com/x", "devicess": []}]}', "did you mean devices?"),
+        ('{"contractVersion": 1, "resources": [{"name": "x", "devices": [{"pci": {}}]}]}', "needs a domain"),
+    ],
+)
+def test_a_configuration_of_no_use_is_told_on_stderr_without_a_traceback(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str | None, text: str
+):
+    path = tmp_path / "config.json"
+    if content is not None:
+        path.write_text(content)
+    assert scan.run(path, tmp_path) == scan.EXIT_CONFIG
+    captured = capsys.readouterr()
+    assert text in captured.err
+    assert str(path) in captured.err
+    assert captured.out == ""
+
+
+def test_an_empty_tree_gives_an_empty_scan(tmp_path: Path):
+    entries = [
+        {"name": f"example.com/{i}", "devices": [source]}
+        for i, source in enumerate([{"pci": {}}, {"sysfs": {"subsystem": "misc"}}, {"files": {"paths": ["/dev/*"]}}])
+    ]
+    assert scan.scan_json(document(*entries), Roots.below(tmp_path)) == {
+        "devices": [],
+        "excluded": [],
+        "refused": {},
+        "errors": [],
+    }
+
+
+REAL = Scanner(Roots.below(Path("/")))
+
+
+def test_the_node_null_of_this_machine_is_found_with_its_sysfs_object():
+    findings = REAL.scan(document({"name": "example.com/null", "devices": [{"files": {"paths": ["/dev/null"]}}]}))
+    (device,) = findings.by_entry[0][0]
+    assert device.sysfs_path == "devices/virtual/mem/null"
+    assert device.nodes == ("/dev/null",)
+    assert device.attributes == {"name": "null", "path": "/dev/null", "subsystem": "mem"}
+
+
+def test_a_node_made_by_hand_is_a_device_of_its_own_whatever_its_number(tmp_path: Path):
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "sys").symlink_to("/sys")
+    for name in ("null", "unit0", "unit1"):
+        os.mknod(tmp_path / "dev" / name, 0o020666, os.makedev(1, 3))
+    scanned = scan.scan_json(
+        document({"name": "example.com/unit", "devices": [{"files": {"paths": ["/dev/unit?", "/dev/null"]}}]}),
+        Roots.below(tmp_path),
+    )
+    assert {d["id"]: d["hardware"] for d in scanned["devices"]} == {
+        "/dev/null": ["devices/virtual/mem/null"],
+        "/dev/unit0": ["files:/dev/unit0"],
+        "/dev/unit1": ["files:/dev/unit1"],
+    }
+
+
+def test_every_misc_device_of_this_machine_has_the_node_that_its_number_leads_back_from():
+    findings = REAL.scan(document({"name": "example.com/misc", "devices": [{"sysfs": {"subsystem": "misc"}}]}))
+    devices = findings.by_entry[0][0]
+    assert {d.name for d in devices} == {p.name for p in Path("/sys/class/misc").iterdir()}
+    for device in devices:
+        for node in device.nodes:
+            number = Path(node).stat().st_rdev
+            back = Path(f"/sys/dev/char/{os.major(number)}:{os.minor(number)}").resolve()
+            assert back == Path("/sys") / (device.sysfs_path or "-")
