@@ -86,3 +86,17 @@ def test_removing_the_release_keeps_the_kinds_and_installing_again_takes_them_ov
         release.wait_for_image_policy(refuses=True)
         release.admin("DELETE", f"{CONFIGS}/kept")
     assert release.admin("GET", DEPLOYMENT).code == 200
+
+
+def test_the_operators_pods_are_admitted_where_only_restricted_ones_are(release):
+    level = {"pod-security.kubernetes.io/enforce": "restricted"}
+    namespaces = "/api/v1/namespaces"
+    assert release.admin("POST", namespaces, {"metadata": {"name": "strict", "labels": level}}).code == 201
+    account = {"metadata": {"name": "do-device-operator"}}
+    assert release.admin("POST", f"{namespaces}/strict/serviceaccounts", account).code == 201
+    spec = release.admin("GET", DEPLOYMENT).body["spec"]["template"]["spec"]
+    pods = f"{namespaces}/strict/pods?dryRun=All"
+    admitted = release.admin("POST", pods, {"metadata": {"name": "operator"}, "spec": spec})
+    assert admitted.code == 201, admitted.message
+    spec["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
+    assert "violates PodSecurity" in release.admin("POST", pods, {"metadata": {"name": "lax"}, "spec": spec}).message
