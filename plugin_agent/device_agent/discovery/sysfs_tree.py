@@ -71,6 +71,7 @@ class SysfsTree:
         self.dev = DevTree(roots.dev)
         self._functions: dict[str, PciFunction | None] = {}
         self._virtual: dict[str, dict[str, str]] = {}
+        self._bases: dict[str, tuple[dict[str, str], dict[str, str]]] = {}
         self._listings: dict[str, _Listing] = {}
         self._by_devname: dict[str, str] | None = None
 
@@ -136,16 +137,28 @@ class SysfsTree:
 
     def attributes(self, path: str, *, name: str, wanted: frozenset[str]) -> dict[str, str]:
         """Everything of `contract.attributes` but `index` and `path`, absent ones left out."""
+        if path not in self._bases:
+            self._bases[path] = self._read_bases(path)
+        known, bases = self._bases[path]
+        found = {"name": name, **known}
+        for attribute in wanted:
+            if (parts := attributes.file_attribute(attribute)) and (base := bases.get(parts[0])):
+                file = self.sys.real(f"{base}/{parts[1]}")
+                if file and (text := self.sys.text(file)):
+                    found[attribute] = text
+        return found
+
+    def _read_bases(self, path: str) -> tuple[dict[str, str], dict[str, str]]:
+        """(attributes that need no naming, prefix of file attributes -> the object they are read from)."""
         function, usb = self.nearest_function(path), self.nearest_usb(path)
         physical = self.sys.real(f"{function.path}/physfn") if function else None
+        numa = self._nearest_numa(path, function)
         found: dict[str, str | None] = {
-            "name": name,
             "subsystem": self.subsystem(path),
             "driver": self._driver(path, function),
+            "numaNode": None if numa is None else str(numa),
             "iommuGroup": self.sys.link(f"{path}/iommu_group") or (function.iommu_group if function else None),
         }
-        numa = self._nearest_numa(path, function)
-        found["numaNode"] = None if numa is None else str(numa)
         if function:
             found |= self._of_function("pci", function)
         if function and physical and (parent := self.function(physical)):
@@ -159,11 +172,10 @@ class SysfsTree:
             found["usb.serial"] = self.sys.text(f"{usb}/serial")
             found["usb.port"] = posixpath.basename(usb)
         bases = {"attr.": path, "pci.attr.": function and function.path, "pf.attr.": physical, "usb.attr.": usb}
-        for attribute in wanted:
-            if (parts := attributes.file_attribute(attribute)) and (base := bases[parts[0]]):
-                file = self.sys.real(f"{base}/{parts[1]}")
-                found[attribute] = self.sys.text(file) if file else None
-        return {key: value for key, value in found.items() if value}
+        return (
+            {key: value for key, value in found.items() if value},
+            {prefix: base for prefix, base in bases.items() if base},
+        )
 
     @staticmethod
     def _of_function(scope: str, function: PciFunction) -> dict[str, str | None]:
