@@ -175,11 +175,11 @@ def _build_all(missing: list[str]) -> None:
     _check_room()
     compiled = _root() / "gocache"
     expected = sum(GROUPS[name].minutes for name in missing)
-    say(f"building the cluster's programs, about {max(1, expected):.0f} minutes on two cores, kept in {_root()}")
+    say(f"building the cluster's programs, about {max(1, expected):.0f} min on two idle cores, kept in {_root()}")
     for number, name in enumerate(missing, start=1):
         group = GROUPS[name]
         pinned = version(places.MODULES / name / "go.mod", group.module) if group.module else ""
-        about = f"about {group.minutes:.0f} minutes" if group.minutes >= 1 else "less than a minute"
+        about = f"about {group.minutes:.0f} min" if group.minutes >= 1 else "less than a minute"
         say(f"building {' '.join(filter(None, [name, pinned]))} ({number}/{len(missing)}), {about} ...")
         started = time.monotonic()
         _build_one(group, compiled=compiled)

@@ -202,7 +202,7 @@ class Cluster:
         return [self._node(index) for index in sorted(int(name.removeprefix("node-")) for name in names)]
 
     def _locked(self, doing: str) -> AbstractContextManager[None]:
-        lock = places.clusters() / f".slot-{self.profile.slot}.lock"
+        lock = places.cache() / "clusters" / f".slot-{self.profile.slot}.lock"
         return places.locked(lock, what=f"{doing} a cluster of the same slot as {self.profile.name!r}")
 
     def _kubectl(self, arguments: Sequence[str]) -> list[str]:

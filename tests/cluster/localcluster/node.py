@@ -156,6 +156,7 @@ class Node:
             ],
         }
         service = self._service(name)
+        self._write_files()  # the profile may have other settings than at the last start
         shims = binaries.folder("containerd")  # containerd finds its shim by PATH
         pid = spawn(
             commands[name],
