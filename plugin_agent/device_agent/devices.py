@@ -94,10 +94,6 @@ class DeviceTable:
         self._ledger.listed(holders, begun=begun)
         return self._settle(now=now, wall=wall)
 
-    def advance(self, *, now: float, wall: datetime) -> frozenset[str]:
-        """Time alone has passed: to be called at `wake_at`."""
-        return self._settle(now=now, wall=wall)
-
     def allocation_begun(self, resource: str, ids: Sequence[str], *, now: float) -> int:  # noqa: ARG002
         """An Allocate or GetPreferredAllocation is being answered; the ticket is for `allocation_ended`."""
         return self._ledger.begin(resource, ids)
@@ -182,7 +178,10 @@ class DeviceTable:
         return frozenset(ids)
 
     def wake_at(self, *, now: float) -> float | None:
-        """When time alone may change a list (monotonic), or None."""
+        """From when on another List can free an id whose hour is over (monotonic); None: no id waits for that.
+
+        Nothing changes by time alone: without an answer of PodResources nothing is free.
+        """
         keys = [(name, i) for (name, _), device in self._devices.items() for i in device.leaving]
         at = self._ledger.unseen_until(keys)
         return None if at is None else max(at, now)
@@ -263,7 +262,6 @@ class DeviceTable:
                 device.exclusive = entry.ownership is Ownership.EXCLUSIVE
 
     def _settle(self, *, now: float, wall: datetime) -> frozenset[str]:
-        self._ledger.expire(now=now)
         self._drop(now=now)
         if self._scanned and self._ledger.known:
             self._adopt(wall=wall)

@@ -3,8 +3,8 @@
 The device plugin API has no release call, so "free" is a conclusion: an id becomes used only by an Allocate that
 this agent answers (or that an earlier agent answered, which the first List tells), and it is free again once a
 PodResources List begun later does not show it. List is eventually consistent, and plain init containers are never
-in it (pkg/kubelet/apis/podresources, contract 3): an id that was handed out and has not been seen in a List since
-counts as used for an hour.
+in it (pkg/kubelet/apis/podresources, contract 3): an id that was handed out counts as used until a List has shown
+it, or one that was begun an hour later has not. So nothing is ever free because time went by alone.
 """
 
 from collections import Counter
@@ -44,7 +44,8 @@ class Ledger:
         self.known, self.begun, self._holders = True, begun, holders
         for key, handed_out in list(self._unseen.items()):
             # a List begun before the hand-out may show the holder before this one
-            if handed_out <= begun and self.holders_of(*key):
+            seen = handed_out <= begun and self.holders_of(*key)
+            if seen or begun - handed_out >= UNSEEN_SECONDS:
                 del self._unseen[key]
 
     def begin(self, resource: str, ids: Iterable[str]) -> int:
@@ -64,11 +65,6 @@ class Ledger:
                 del self._in_flight[key]
             if handed_out:
                 self._unseen[key] = now
-
-    def expire(self, *, now: float) -> None:
-        for key, handed_out in list(self._unseen.items()):
-            if now - handed_out >= UNSEEN_SECONDS:
-                del self._unseen[key]
 
     def holders(self) -> Iterator[tuple[str, str]]:
         """(resource, id) of everything in the last List."""
@@ -93,6 +89,6 @@ class Ledger:
         return frozenset(self.holders()) | frozenset(self._in_flight) | frozenset(self._unseen)
 
     def unseen_until(self, keys: Sequence[tuple[str, str]]) -> float | None:
-        """When the first of the ids stops to count as used for want of a List that shows it."""
+        """From when on a List that does not show the first of these ids makes it free; None: none waits for that."""
         times = [self._unseen[key] + UNSEEN_SECONDS for key in keys if key in self._unseen]
         return min(times, default=None)

@@ -1,0 +1,93 @@
+"""Small values that the tests of the agent's core are built from."""
+
+from datetime import UTC, datetime, timedelta
+
+from device_agent.contract.document import DeviceEntry, Document, Resource, SimulatedSource
+from device_agent.devices import DeviceTable
+from device_agent.holders import Holder, Holders
+from device_agent.units import Excluded, Grants, Identity, Selection, Unit
+
+NAME = "example.com/dev"
+OTHER = "example.com/other"
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def wall(seconds: float) -> datetime:
+    return START + timedelta(seconds=seconds)
+
+
+def resource(name: str = NAME, **fields) -> Resource:
+    return Resource(name=name, devices=(DeviceEntry(simulated=SimulatedSource(count=1)),), **fields)
+
+
+def document(*resources: Resource) -> Document:
+    return Document(resources or (resource(),))
+
+
+def unit(device: str, *, name: str = NAME, entry: str | None = None, hardware: str | None = None, **fields) -> Unit:
+    values = {
+        "value": device,
+        "identity": Identity.STABLE,
+        "source": "pci",
+        "attributes": {},
+        "nodes": (),
+        "grants": Grants(),
+    }
+    return Unit(
+        entry=entry or name,
+        resource=name,
+        id=device,
+        hardware=(hardware or f"devices/{device}",),
+        **(values | fields),
+    )
+
+
+def selection(*units: Unit, excluded: tuple[Excluded, ...] = (), refused: dict[str, str] | None = None) -> Selection:
+    return Selection(units=units, excluded=excluded, refused=refused or {})
+
+
+def held(*ids: str, name: str = NAME) -> Holders:
+    return {name: {i: (Holder("default", f"pod-{i}", "main"),) for i in ids}}
+
+
+class Steps:
+    """A table driven one second per event, as the kubelet's shell drives it."""
+
+    def __init__(self, *resources: Resource) -> None:
+        self.now = 0.0
+        self.table = DeviceTable(document(*resources))
+
+    def scan(self, *units: Unit, **fields) -> frozenset[str]:
+        self.now += 1
+        return self.table.apply_selection(selection(*units, **fields), now=self.now, wall=wall(self.now))
+
+    def edit(self, *resources: Resource, units: tuple[Unit, ...]) -> frozenset[str]:
+        self.table.configure(document(*resources))
+        return self.scan(*units)
+
+    def list(self, holders: Holders | None, *, begun: float | None = None) -> frozenset[str]:
+        self.now += 1
+        at = self.now if begun is None else begun
+        return self.table.apply_holders(holders, begun=at, now=self.now, wall=wall(self.now))
+
+    def allocate(self, *ids: str, name: str = NAME, granted: bool = True) -> None:
+        self.now += 1
+        ticket = self.table.allocation_begun(name, ids, now=self.now)
+        self.table.allocation_ended(ticket, now=self.now, handed_out=granted)
+
+    def send(self, name: str = NAME) -> dict[str, bool]:
+        """What ListAndWatch sends: id -> healthy."""
+        return {device.id: device.healthy for device in self.table.advertised(name)}
+
+    def seen(self, name: str = NAME) -> dict[str, bool]:
+        """The same without sending it."""
+        return {device.id: device.healthy for device in self.table._advertised.get(name, ())}
+
+    def device(self, device_id: str, *, name: str = NAME):
+        (found,) = (
+            device
+            for state in self.table.snapshot().resources
+            for device in state.devices
+            if state.name == name and device.unit.id == device_id
+        )
+        return found

@@ -1,0 +1,273 @@
+"""Whatever happens in whatever order: nothing in use is dropped, nothing is held twice, nothing is lost.
+
+The machine plays the node, the admin and the kubelet around one table. Its kubelet knows of each resource what
+was last sent, allocates what it takes to be healthy and free, and answers List late and out of order.
+"""
+
+from dataclasses import dataclass
+
+import pytest
+from device_agent.contract.names import replica_id
+from device_agent.devices import DeviceTable, Health
+from device_agent.errors import AllocationRefused
+from device_agent.holders import Holder
+from device_agent.ledger import UNSEEN_SECONDS
+from device_agent.units import Unit
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from unit.agent_core.samples import document, resource, selection, unit, wall
+
+HARDWARE = range(2)
+TEMPLATE = "example.com/{name}"
+ENTRIES = ("example.com/a", "example.com/b", TEMPLATE)
+
+
+@dataclass(frozen=True)
+class Grant:
+    resource: str
+    ids: tuple[str, ...]
+    units: tuple[Unit, ...]
+
+
+class Node(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds = 0.0
+        self.entries = set(ENTRIES)
+        self.stalled = False
+        self.owner = dict.fromkeys(HARDWARE, ENTRIES[0])
+        self.prefix = "p"
+        self.replicas = 1
+        self.present = set(HARDWARE)
+        self.kubelet: dict[str, dict[str, bool]] = {}
+        self.allocating: dict[int, Grant] = {}
+        self.pods: list[Grant] = []
+        self.lists: list[tuple[float, dict[str, dict[str, tuple[Holder, ...]]]]] = []
+        self.since: dict[tuple[str, str], tuple[object, ...]] = {}
+
+    @initialize()
+    def start(self) -> None:
+        self.table = DeviceTable(document(*map(resource, ENTRIES)))
+        self.told = self.lists_now()
+        self.scan()
+
+    # What is true
+
+    @property
+    def now(self) -> float:
+        """The clock never stands still."""
+        self.seconds += 1
+        return self.seconds
+
+    def unit_of(self, hardware: int) -> Unit | None:
+        entry = self.owner[hardware]
+        if hardware not in self.present or entry not in self.entries:
+            return None
+        name = entry.replace("{name}", f"n{hardware}")
+        return unit(
+            f"{self.prefix}{hardware}", name=name, entry=entry, hardware=f"devices/{hardware}", replicas=self.replicas
+        )
+
+    def units(self) -> list[Unit]:
+        return [found for hardware in HARDWARE if (found := self.unit_of(hardware))]
+
+    def grants(self) -> list[Grant]:
+        return [*self.pods, *self.allocating.values()]
+
+    def used(self) -> set[tuple[str, str]]:
+        return {(grant.resource, i) for grant in self.grants() for i in grant.ids}
+
+    def lists_now(self) -> dict[str, dict[str, bool]]:
+        return {name: {a.id: a.healthy for a in listed} for name, listed in self.table._advertised.items()}
+
+    def heard(self, changed: frozenset[str]) -> None:
+        """The names that are said to have changed are those that have."""
+        now = self.lists_now()
+        assert changed == {n for n in now.keys() | self.told.keys() if now.get(n) != self.told.get(n)}
+        self.told = now
+        for name in self.kubelet.keys() - now.keys():
+            del self.kubelet[name]  # its server ends, and the kubelet takes all of it for unhealthy
+        if not self.stalled:
+            self.send()
+
+    # Events
+
+    def scan(self) -> None:
+        self.heard(self.table.apply_selection(selection(*self.units()), now=self.now, wall=wall(self.now)))
+
+    def send(self) -> None:
+        for name in self.told:
+            self.kubelet[name] = {a.id: a.healthy for a in self.table.advertised(name)}
+
+    @rule(hardware=st.sampled_from(HARDWARE))
+    def plug_or_unplug(self, hardware: int) -> None:
+        self.present ^= {hardware}
+        self.scan()
+
+    @rule(hardware=st.sampled_from(HARDWARE), entry=st.sampled_from(ENTRIES))
+    def edit_entry(self, hardware: int, entry: str) -> None:
+        self.owner[hardware] = entry
+        self.scan()
+
+    @rule(entry=st.sampled_from(ENTRIES))
+    def add_or_remove_entry(self, entry: str) -> None:
+        self.entries ^= {entry}
+        self.table.configure(document(*map(resource, sorted(self.entries))))
+        self.scan()
+
+    @rule()
+    def edit_unit(self) -> None:
+        self.prefix = "q" if self.prefix == "p" else "p"
+        self.scan()
+
+    @rule(replicas=st.integers(1, 3))
+    def edit_replicas(self, replicas: int) -> None:
+        self.replicas = replicas
+        self.scan()
+
+    @rule()
+    def stall_or_resume_the_streams(self) -> None:
+        self.stalled = not self.stalled
+        if not self.stalled:
+            self.send()
+
+    def free(self) -> list[tuple[str, str]]:
+        """What the kubelet would give away now."""
+        used = self.used()
+        return [
+            (name, i)
+            for name, ids in sorted(self.kubelet.items())
+            for i, healthy in sorted(ids.items())
+            if healthy and (name, i) not in used
+        ]
+
+    @rule(data=st.data(), count=st.integers(1, 3))
+    @precondition(lambda self: self.free())
+    def allocate(self, data: st.DataObject, count: int) -> None:
+        name, first = data.draw(st.sampled_from(self.free()))
+        ids = (first, *(i for n, i in self.free() if n == name and i != first))[:count]
+        ticket = self.table.allocation_begun(name, ids, now=self.now)
+        try:
+            units = tuple(found for _, found in self.table.units_of(name, ids))
+        except AllocationRefused:
+            self.table.allocation_ended(ticket, now=self.now, handed_out=False)
+            return
+        self.allocating[ticket] = Grant(name, ids, units)
+        self.held_once(self.allocating[ticket])
+
+    def held_once(self, grant: Grant) -> None:
+        for mine in grant.units:
+            uses = [(g.resource, u.id) for g in self.grants() for u in g.units if u.hardware == mine.hardware]
+            assert set(uses) == {(grant.resource, mine.id)}, "held under two names"
+            assert len(uses) <= mine.replicas, "held more often than it has replicas"
+
+    @rule(data=st.data(), admitted=st.sampled_from([True, True, True, False]))
+    @precondition(lambda self: self.allocating)
+    def end_allocation(self, data: st.DataObject, *, admitted: bool) -> None:
+        """The kubelet may still reject the pod, for another resource or container, and tells nobody."""
+        ticket = data.draw(st.sampled_from(sorted(self.allocating)))
+        grant = self.allocating.pop(ticket)
+        if admitted:
+            self.pods.append(grant)
+        self.table.allocation_ended(ticket, now=self.now, handed_out=True)
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.pods)
+    def end_pod(self, data: st.DataObject) -> None:
+        self.pods.pop(data.draw(st.integers(0, len(self.pods) - 1)))
+
+    @rule()
+    @precondition(lambda self: len(self.lists) < 3)
+    def ask_for_a_list(self) -> None:
+        answer: dict[str, dict[str, tuple[Holder, ...]]] = {}
+        for n, grant in enumerate(self.pods):
+            for i in grant.ids:
+                answer.setdefault(grant.resource, {})[i] = (Holder("default", f"pod-{n}", "main"),)
+        self.lists.append((self.now, answer))
+
+    @rule(data=st.data(), failed=st.sampled_from([False, False, True]))
+    @precondition(lambda self: self.lists)
+    def answer_a_list(self, data: st.DataObject, *, failed: bool) -> None:
+        begun, answer = self.lists.pop(data.draw(st.integers(0, len(self.lists) - 1)))
+        holders = None if failed else answer
+        self.heard(self.table.apply_holders(holders, begun=begun, now=self.now, wall=wall(self.now)))
+
+    @rule()
+    def ask_and_answer(self) -> None:
+        self.ask_for_a_list()
+        begun, answer = self.lists.pop()
+        self.heard(self.table.apply_holders(answer, begun=begun, now=self.now, wall=wall(self.now)))
+
+    @rule()
+    @precondition(lambda self: not self.allocating and self.used() <= self.known_ids())
+    def restart(self) -> None:
+        """The agent alone: what is in use stays so, and a List is answered before the kubelet is told anything."""
+        self.table = DeviceTable(document(*map(resource, sorted(self.entries))))
+        self.told, self.kubelet, self.lists, self.since = {}, {}, [], {}
+        self.ask_and_answer()
+        self.scan()
+
+    def known_ids(self) -> set[tuple[str, str]]:
+        """Ids that show which device they are of, without a memory of former names."""
+        return {(u.resource, replica_id(u.id, n)) for u in self.units() for n in range(3)}
+
+    def teardown(self) -> None:
+        """Everybody lets go, the kubelet is told and asked: what is left is what is there, all of it healthy."""
+        for ticket in self.allocating:
+            self.table.allocation_ended(ticket, now=self.now, handed_out=True)
+        self.allocating.clear()
+        self.pods.clear()
+        self.lists.clear()
+        self.seconds += UNSEEN_SECONDS
+        for _ in range(3):
+            self.send()
+            self.ask_and_answer()
+        expected: dict[str, dict[str, bool]] = {}
+        for found in self.units():
+            for n in range(found.replicas):
+                expected.setdefault(found.resource, {})[replica_id(found.id, n)] = True
+        assert self.lists_now() == expected
+
+    # What always holds
+
+    @invariant()
+    def what_is_in_use_is_listed(self) -> None:
+        for name, i in self.used():
+            assert i in self.told.get(name, {}), f"{i} of {name} was dropped"
+
+    @invariant()
+    def ids_are_unique(self) -> None:
+        ids = [i for listed in self.told.values() for i in listed]
+        assert len(ids) == len(set(ids))
+
+    @invariant()
+    def names_are_served_as_long_as_they_have_ids(self) -> None:
+        assert self.table.resources() == tuple(sorted(self.told)) if self.told else not self.table.resources()
+        assert all(self.told.values())
+
+    @invariant()
+    def since_moves_with_health_and_reason_alone(self) -> None:
+        now = {}
+        for state in self.table.snapshot().resources:
+            assert sum(len(d.ids) for d in state.devices) == state.capacity == len(self.told.get(state.name, {}))
+            for device in state.devices:
+                assert device.message or device.health is Health.HEALTHY
+                now[state.name, device.unit.id] = (device.health, device.reason, device.since)
+        for key, (health, reason, since) in now.items():
+            before = self.since.get(key)
+            if before and before[:2] == (health, reason):
+                assert before[2] == since
+        self.since = now
+
+
+@pytest.mark.timeout(600)  # a failure is worth being made small
+def test_no_sequence_of_events_drops_doubles_or_loses_a_device():
+    run_state_machine_as_test(Node, settings=settings(max_examples=200, stateful_step_count=50, deadline=None))
