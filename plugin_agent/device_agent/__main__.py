@@ -7,6 +7,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -95,6 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--log-format", choices=("json", "text"), default="text", help="default: %(default)s")
     # for tests and try-outs
     serve.add_argument("--api-server", metavar="URL", help=argparse.SUPPRESS)
+    serve.add_argument("--token-file", type=Path, metavar="FILE", help=argparse.SUPPRESS)
     serve.add_argument("--set", action="append", default=[], metavar="NAME=NUMBER", help=argparse.SUPPRESS)
 
     commands.add_parser(
@@ -173,8 +175,10 @@ def _api_server(options: argparse.Namespace, *, timeout: float) -> "ApiServer | 
     if options.report == "none":
         return None
     if options.api_server:
-        return ApiServer(url=options.api_server, timeout=timeout)
-    return ApiServer.in_cluster(timeout=timeout)
+        server = ApiServer(url=options.api_server, timeout=timeout)
+    else:
+        server = ApiServer.in_cluster(timeout=timeout)
+    return replace(server, token_file=options.token_file) if options.token_file else server
 
 
 def _scan(options: argparse.Namespace) -> int:

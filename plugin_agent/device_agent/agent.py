@@ -96,7 +96,6 @@ class Agent:
         self._registrations: dict[str, Registration] = {}
         self._offers: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._timer: asyncio.TimerHandle | None = None
         self._publishing: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
@@ -281,9 +280,6 @@ class Agent:
         changed = self._table.apply_holders(holders, begun=begun, now=time.monotonic(), wall=datetime.now(tz=UTC))
         self._changed(changed)
 
-    def _advance(self) -> None:
-        self._changed(self._table.advance(now=time.monotonic(), wall=datetime.now(tz=UTC)))
-
     def _changed(self, names: frozenset[str]) -> None:
         """Lists of these resources changed, came or went."""
         if self._offering and not self._stopping:
@@ -296,10 +292,6 @@ class Agent:
                     self._withdraw(name)
                 elif name in names:
                     self._registrations[name].refresh()
-        if self._timer is not None:
-            self._timer.cancel()
-        at = self._table.wake_at(now=time.monotonic())
-        self._timer = asyncio.get_running_loop().call_at(at, self._advance) if at is not None else None
         self._publish_soon()
 
     def _offer(self, name: str) -> None:

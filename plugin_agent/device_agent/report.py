@@ -102,7 +102,9 @@ def inventory(snapshot: TableSnapshot, observed: Observed, *, identity: Identity
     status["summary"] = _summary(snapshot)
 
     states = [(r, d) for r in snapshot.resources for d in r.devices]
-    status["resources"], omitted = room.fill([_resource(r, observed) for r in snapshot.resources])
+    status["resources"], omitted = room.fill(
+        [*(_resource(r, observed) for r in snapshot.resources), *_refused(snapshot)]
+    )
     _count(status, "resourcesOmitted", omitted)
 
     # in a cut list the unhealthy ones are what somebody looks for
@@ -335,6 +337,15 @@ def _resource(state: ResourceState, observed: Observed) -> dict[str, Any]:
             "message": _clip(state.message or (registration.message if registration else "")),
         }
     )
+
+
+def _refused(snapshot: TableSnapshot) -> Iterator[dict[str, Any]]:
+    """Names that are not served at all, such as one of too many that an entry gives."""
+    told = {name for r in snapshot.resources for name in (r.name, r.entry)}
+    for name, why in snapshot.refused.items():
+        if name not in told:
+            counts = dict.fromkeys(("devices", "healthy", "capacity", "allocated"), 0)
+            yield {"name": name, "registered": False, **counts, "message": _clip(why)}
 
 
 def _device(resource: ResourceState, device: DeviceState) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from agent.apiserver import ApiServer
 from agent.harness import Node, Start
 from agent.standin import Kubelet
 
@@ -44,3 +45,10 @@ def start(node: Node) -> Iterator[Start]:
         agent.process.stderr.close()
         traces += agent.tracebacks()
     assert traces == []
+
+
+@pytest.fixture
+def api() -> Iterator[ApiServer]:
+    server = ApiServer()
+    yield server
+    server.stop()

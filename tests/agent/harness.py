@@ -177,6 +177,8 @@ class Start:
         self, *arguments: str, settings: dict[str, float] | None = None, env: dict[str, str] | None = None
     ) -> AgentProcess:
         identity = {"CONFIG_UID": "0b7e6a3c-1111-4222-8333-444455556666"}
-        agent = AgentProcess(self._node, "--report=none", *arguments, settings=settings, env=identity | (env or {}))
+        if not any(argument.startswith("--report") for argument in arguments):
+            arguments = ("--report=none", *arguments)
+        agent = AgentProcess(self._node, *arguments, settings=settings, env=identity | (env or {}))
         self.agents.append(agent)
         return agent

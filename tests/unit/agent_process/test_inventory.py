@@ -1,0 +1,282 @@
+"""The inventory as a value: what it says, how it is cut, and that the CRD accepts it."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from device_agent import report
+from device_agent.holders import Holder
+from device_agent.kubelet.registration import RegistrationState
+from device_agent.snapshot import DeviceState, Health, ResourceState, TableSnapshot
+from device_agent.units import Excluded, Grants, Identity, Unit
+from hypothesis import given
+from hypothesis import strategies as st
+
+CRD = yaml.safe_load((Path(__file__).parents[3] / "crds" / "nodedeviceinventories.yaml").read_text())
+SCHEMA = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+WHO = report.Identity(node="node-1", config="lab", config_uid="uid", pool="edge", version="1.2.3")
+SINCE = datetime(2026, 3, 4, 5, 6, 7, 890000, tzinfo=UTC)
+LIMIT = 256 * 1024
+
+
+def strict(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema with unknown fields refused: the API server would drop them without a word."""
+    out = {k: strict(v) if isinstance(v, dict) else v for k, v in schema.items()}
+    if out.get("type") == "object" and isinstance(schema.get("properties"), dict):
+        out["additionalProperties"] = False
+    return out
+
+
+def device(number: int = 0, **fields: Any) -> DeviceState:
+    unit = {
+        "entry": "example.com/nic",
+        "resource": "example.com/nic",
+        "id": f"id-{number:05}",
+        "value": f"id-{number:05}",
+        "identity": Identity.STABLE,
+        "source": "pci",
+        "attributes": {"name": f"nic{number}", "driver": "none"},
+        "nodes": (f"/dev/nic{number}",),
+        "grants": Grants(),
+        "hardware": (f"devices/nic{number}",),
+    }
+    state = {
+        "health": Health.HEALTHY,
+        "reason": "",
+        "message": "",
+        "since": SINCE,
+        "ids": (unit["id"],),
+        "holders": {},
+    }
+    for name, value in fields.items():
+        (unit if name in unit or name == "numa_node" else state)[name] = value
+    return DeviceState(unit=Unit(**unit), **state)
+
+
+def snapshot(*devices: DeviceState, **fields: Any) -> TableSnapshot:
+    resource = ResourceState(
+        name="example.com/nic",
+        entry="example.com/nic",
+        devices=devices,
+        capacity=sum(len(d.ids) for d in devices),
+        allocated=sum(len(d.holders) for d in devices),
+        healthy=sum(d.health is Health.HEALTHY for d in devices),
+        message="",
+    )
+    values = {"excluded": (), "refused": {}, "holders_known": True, "unknown_held": ()}
+    return TableSnapshot(resources=(resource,), **(values | fields))
+
+
+def observed(**fields: Any) -> report.Observed:
+    values = {"config_hash": "ab" * 32, "config_error": "", "registrations": {}}
+    return report.Observed(**(values | fields))
+
+
+def made(*arguments: Any, limit: int = LIMIT, **fields: Any) -> dict[str, Any]:
+    return report.inventory(snapshot(*arguments, **fields), observed(), identity=WHO, limit=limit)
+
+
+def valid(status: dict[str, Any]) -> dict[str, Any]:
+    """The whole object as it would be written, judged by the CRD."""
+    full = {**report.new_object(WHO), "status": report.patch(status, heartbeat=1e9)["status"]}
+    full["status"] = {k: v for k, v in full["status"].items() if v is not None}
+    jsonschema.validate(full, strict(SCHEMA))
+    return status
+
+
+def test_it_says_what_the_table_says() -> None:
+    state = RegistrationState(registered=True, since=1e9, message="")
+    status = valid(
+        report.inventory(
+            snapshot(
+                device(numa_node=1, holders={"id-00000": (Holder("ns", "pod", "main"),)}),
+                device(1, health=Health.UNHEALTHY, reason="Missing", message="it is gone"),
+            ),
+            observed(registrations={"example.com/nic": state}),
+            identity=WHO,
+            limit=LIMIT,
+        )
+    )
+    assert status == {
+        "poolName": "edge",
+        "agentVersion": "1.2.3",
+        "observedConfigHash": "ab" * 32,
+        "podResources": "Available",
+        "summary": {"devices": 2, "healthy": 1, "capacity": 2, "allocated": 1},
+        "resources": [
+            {
+                "name": "example.com/nic",
+                "entry": "example.com/nic",
+                "registered": True,
+                "lastRegistrationTime": "2001-09-09T01:46:40Z",
+                "devices": 2,
+                "healthy": 1,
+                "capacity": 2,
+                "allocated": 1,
+            }
+        ],
+        "devices": [
+            {
+                "id": "id-00000",
+                "resource": "example.com/nic",
+                "health": "Healthy",
+                "since": "2026-03-04T05:06:07Z",
+                "identity": "Stable",
+                "attributes": {"driver": "none", "name": "nic0"},
+                "nodes": ["/dev/nic0"],
+                "numaNode": 1,
+                "allocatedTo": [{"namespace": "ns", "pod": "pod", "container": "main"}],
+            },
+            {
+                "id": "id-00001",
+                "resource": "example.com/nic",
+                "health": "Unhealthy",
+                "reason": "Missing",
+                "message": "it is gone",
+                "since": "2026-03-04T05:06:07Z",
+                "identity": "Stable",
+                "attributes": {"driver": "none", "name": "nic1"},
+                "nodes": ["/dev/nic1"],
+            },
+        ],
+        "excluded": [],
+    }
+
+
+def test_unknown_holders_are_said() -> None:
+    assert valid(made(holders_known=False))["podResources"] == "Unavailable"
+
+
+def test_a_container_with_several_replicas_of_a_device_holds_it_once() -> None:
+    holder = Holder("ns", "pod", "main")
+    status = valid(made(device(ids=("a", "a::1"), holders={"a": (holder,), "a::1": (holder,)})))
+    assert len(status["devices"][0]["allocatedTo"]) == 1
+    assert status["resources"][0]["allocated"] == 2
+
+
+def test_many_holders_of_one_device_are_cut_with_a_count() -> None:
+    ids = tuple(f"a::{n}" for n in range(100))
+    holders = {i: (Holder("ns", f"pod-{i}", "main"),) for i in ids}
+    status = valid(made(device(ids=ids, holders=holders)))
+    assert len(status["devices"][0]["allocatedTo"]) == 16
+    assert status["holdersOmitted"] == 84
+
+
+def test_a_refused_name_is_shown_with_its_reason() -> None:
+    status = valid(made(refused={"example.com/gone": "too many ids"}))
+    assert status["resources"][-1] == {
+        "name": "example.com/gone",
+        "registered": False,
+        "devices": 0,
+        "healthy": 0,
+        "capacity": 0,
+        "allocated": 0,
+        "message": "too many ids",
+    }
+
+
+def test_text_from_devices_is_one_bounded_line() -> None:
+    status = valid(made(device(message="a\nb\t" + "x" * 5000, health=Health.UNHEALTHY, reason="Odd")))
+    message = status["devices"][0]["message"]
+    assert message.startswith("a b x")
+    assert len(message) == report.MAX_TEXT
+
+
+def test_the_patch_removes_what_is_no_longer_said() -> None:
+    patch = report.patch({"devices": [], "holdersOmitted": 3}, heartbeat=1e9)["status"]
+    assert patch["holdersOmitted"] == 3
+    assert {k for k, v in patch.items() if v is None} == set(report.OPTIONAL) - {"holdersOmitted"}
+    assert patch["lastHeartbeatTime"] == "2001-09-09T01:46:40Z"
+
+
+def test_every_field_that_may_be_absent_is_removed_by_the_patch() -> None:
+    always = {"poolName", "agentVersion", "podResources", "summary", "resources", "devices", "excluded",
+              "lastHeartbeatTime"}  # fmt: skip
+    assert set(SCHEMA["properties"]["status"]["properties"]) == always | set(report.OPTIONAL)
+    assert set(made()) == always - {"lastHeartbeatTime"} | {"observedConfigHash"}
+
+
+def sized(status: dict[str, Any]) -> int:
+    return len(json.dumps(report.patch(status, heartbeat=1e9), separators=(",", ":"), ensure_ascii=False).encode())
+
+
+def test_a_node_of_twenty_thousand_devices_fits_and_is_cut_from_the_end() -> None:
+    devices = [
+        device(n, holders={f"id-{n:05}": (Holder("namespace", f"pod-{n}", "main"),)}, attributes={"name": "n" * 40})
+        for n in range(20_000)
+    ]
+    status = valid(made(*devices))
+    assert sized(status) <= LIMIT
+    assert status["resources"][0]["devices"] == 20_000
+    shown = len(status["devices"])
+    assert 500 < shown < 20_000
+    assert status["devicesOmitted"] == 20_000 - shown
+    assert [d["id"] for d in status["devices"]] == [f"id-{n:05}" for n in range(shown)]
+
+
+@pytest.mark.parametrize(
+    ("limit", "whole", "cut"),
+    [
+        (LIMIT, "resources devices excluded attributes holders", ""),
+        (25_000, "resources devices excluded attributes", "holders"),
+        (22_000, "resources devices excluded", "attributes holders"),
+        (15_500, "resources devices", "excluded attributes holders"),
+        (9_000, "resources", "devices excluded attributes holders"),
+    ],
+)
+def test_it_is_cut_in_the_order_of_what_matters_least(limit: int, whole: str, cut: str) -> None:
+    devices = [
+        device(n, holders={f"id-{n:05}": (Holder("namespace", f"pod-{n}", "main"),)}, attributes={"name": "n" * 60})
+        for n in range(80)
+    ]
+    excluded = tuple(
+        Excluded(id=f"x{n}", source="pci", entry="example.com/nic", reason="MaxDevices") for n in range(40)
+    )
+    status = valid(made(*devices, excluded=excluded, limit=limit))
+    assert sized(status) <= limit
+    assert {f for f in report.OPTIONAL if f.endswith("Omitted") and f in status} == {f"{f}Omitted" for f in cut.split()}
+    assert not set(whole.split()) & set(cut.split())
+
+
+def test_unhealthy_devices_are_the_last_to_be_cut() -> None:
+    devices = [device(n) for n in range(100)]
+    devices[90] = device(90, health=Health.UNHEALTHY, reason="Missing", message="gone")
+    status = valid(made(*devices, limit=6_000))
+    assert status["devicesOmitted"] > 10
+    assert [d["id"] for d in status["devices"] if d["health"] == "Unhealthy"] == ["id-00090"]
+
+
+texts = st.text(max_size=60)
+
+
+@st.composite
+def devices(draw: st.DrawFn) -> Iterator[DeviceState]:
+    number = draw(st.integers(0, 99_999))
+    ids = tuple(f"id-{number:05}" + (f"::{n}" if n else "") for n in range(draw(st.integers(0, 4))))
+    holders = st.builds(Holder, *(st.text("abc-", min_size=1, max_size=20),) * 3)
+    return device(
+        number,
+        ids=ids,
+        health=draw(st.sampled_from(Health)),
+        reason=draw(st.sampled_from(["", "Missing", "HeldAs"])),
+        message=draw(texts),
+        attributes=draw(st.dictionaries(st.sampled_from(["name", "driver", "attr.x"]), texts)),
+        nodes=tuple(draw(st.lists(texts, max_size=100))),
+        numa_node=draw(st.none() | st.integers(0, 8)),
+        holders={i: tuple(draw(st.lists(holders, min_size=1, max_size=3))) for i in ids},
+    )
+
+
+@given(st.lists(devices(), max_size=30), st.integers(4_000, 20_000), texts)
+def test_whatever_there_is_the_object_is_valid_and_within_its_bytes(
+    found: list[DeviceState], limit: int, error: str
+) -> None:
+    status = report.inventory(snapshot(*found), observed(config_error=error), identity=WHO, limit=limit)
+    valid(status)
+    assert sized(status) <= limit
+    assert len(status["devices"]) + status.get("devicesOmitted", 0) == len(found)

@@ -1,0 +1,242 @@
+"""The small parts of the agent's process that can be tried without one."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import socket
+import stat
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from device_agent import telemetry
+from device_agent.dirwatch import DirectoryWatch
+from device_agent.holders import Holder
+from device_agent.kubelet import sockets
+from device_agent.kubelet.podresources import holders
+from device_agent.kubelet.proto import podresources_pb2 as pr
+from device_agent.settings import SettingError, Settings
+from device_agent.worker import Worker, WorkerBusyError
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="da-", dir="/tmp") as path:
+        yield Path(path)
+
+
+# Sockets
+
+
+def bound(path: Path, *, listening: bool) -> socket.socket:
+    with sockets.private():
+        server = socket.socket(socket.AF_UNIX)
+        server.bind(str(path))
+    if listening:
+        server.listen()
+    return server
+
+
+def test_a_socket_name_is_new_each_time_and_tells_the_object() -> None:
+    directory = Path("/var/lib/kubelet/device-plugins")
+    names = {sockets.new_path(directory, owner="uid", resource="example.com/a").name for _ in range(100)}
+    assert len(names) == 100
+    assert all(name.startswith(sockets.prefix("uid")) for name in names)
+    assert sockets.prefix("uid") != sockets.prefix("other")
+
+
+def test_a_path_just_as_long_as_a_socket_may_have_is_taken() -> None:
+    path = sockets.new_path(Path("/" + "x" * 72), owner="uid", resource="r")
+    assert len(str(path)) == 107
+
+
+@pytest.mark.parametrize("length", [74, 200])
+def test_a_path_beyond_what_a_socket_may_have_is_refused_by_name(length: int) -> None:
+    with pytest.raises(sockets.SocketPathError, match="a socket's path may have 107"):
+        sockets.new_path(Path("/" + "x" * (length - 1)), owner="uid", resource="r")
+
+
+def test_only_own_dead_sockets_are_removed(folder: Path) -> None:
+    own = [sockets.new_path(folder, owner="uid", resource=str(n)) for n in range(3)]
+    others = sockets.new_path(folder, owner="other", resource="0")
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(bound(own[0], listening=False))
+        alive = stack.enter_context(bound(own[1], listening=True))
+        stack.enter_context(bound(others, listening=False))
+        own[2].write_text("no socket")
+        assert sockets.remove_stale(folder, owner="uid") == (own[0].name,)
+        assert {p.name for p in folder.iterdir()} == {own[1].name, own[2].name, others.name}
+        alive.close()
+        assert sockets.remove_stale(folder, owner="uid") == (own[1].name,)
+
+
+def test_a_missing_directory_has_nothing_stale(folder: Path) -> None:
+    assert sockets.remove_stale(folder / "nowhere", owner="uid") == ()
+
+
+def test_a_socket_is_roots_alone(folder: Path) -> None:
+    with bound(folder / "s", listening=False):
+        assert stat.S_IMODE((folder / "s").lstat().st_mode) & 0o077 == 0
+
+
+def test_a_kubelet_life_ends_with_its_socket(folder: Path) -> None:
+    assert sockets.life(folder) is None
+    (folder / "kubelet.sock").write_text("")
+    assert sockets.life(folder) is None
+    (folder / "kubelet.sock").unlink()
+    with bound(folder / "kubelet.sock", listening=False):
+        first = sockets.life(folder)
+        assert first == sockets.life(folder) is not None
+        (folder / "kubelet.sock").unlink()
+    with bound(folder / "kubelet.sock", listening=False):
+        assert sockets.life(folder) not in (None, first)
+
+
+# Holders
+
+
+def test_holders_are_gathered_over_numa_nodes_containers_and_pods_for_our_resources_alone() -> None:
+    def container(name: str, **ids: list[str]) -> pr.ContainerResources:
+        return pr.ContainerResources(
+            name=name,
+            devices=[
+                pr.ContainerDevices(resource_name=resource.replace("_", "/"), device_ids=[i])
+                for resource, those in ids.items()
+                for i in those
+            ],
+        )
+
+    answer = pr.ListPodResourcesResponse(
+        pod_resources=[
+            pr.PodResources(name="a", namespace="n", containers=[container("x", ours_r=["1", "2"], theirs_r=["1"])]),
+            pr.PodResources(name="b", namespace="n", containers=[container("y", ours_r=["2", "2"]), container("z")]),
+        ]
+    )
+    a, b = Holder("n", "a", "x"), Holder("n", "b", "y")
+    assert holders(answer, ours=lambda name: name.startswith("ours")) == {"ours/r": {"1": (a,), "2": (a, b)}}
+
+
+# Settings
+
+
+def test_settings_are_replaced_by_name() -> None:
+    settings = Settings().with_values("scan_interval=0.5", "report_bytes=1000")
+    assert (settings.scan_interval, settings.report_bytes) == (0.5, 1000)
+    assert settings.heartbeat == Settings().heartbeat
+
+
+@pytest.mark.parametrize("text", ["scan_interval", "=1", "colour=1", "heartbeat=soon", "report_bytes=1.5"])
+def test_a_setting_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(SettingError):
+        Settings().with_values(text)
+
+
+# The worker
+
+
+async def test_blocking_work_is_awaited_and_its_error_raised() -> None:
+    worker = Worker("test")
+    assert await worker.call(lambda: threading.current_thread().name, seconds=5) == "test"
+    with pytest.raises(ZeroDivisionError):
+        await worker.call(lambda: 1 // 0, seconds=5)
+    assert await worker.call(lambda: 2, seconds=5) == 2
+
+
+async def test_work_that_hangs_is_left_behind_and_takes_no_more_until_it_is_back() -> None:
+    worker, back = Worker("test"), threading.Event()
+    with pytest.raises(TimeoutError):
+        await worker.call(lambda: back.wait(30), seconds=0.01)
+    with pytest.raises(WorkerBusyError):
+        await worker.call(lambda: 1, seconds=5)
+    back.set()
+    async with asyncio.timeout(5):
+        while worker.busy:  # noqa: ASYNC110 - a thread has no event of this loop
+            await asyncio.sleep(0.001)
+    assert await worker.call(lambda: 1, seconds=5) == 1
+
+
+# The directory watch
+
+
+async def _woken(watch: DirectoryWatch, change: object) -> None:
+    async with asyncio.timeout(5):
+        waiting = asyncio.ensure_future(watch.wait(seconds=60))
+        await asyncio.sleep(0)
+        change()
+        await waiting
+
+
+async def test_a_change_in_the_directory_wakes_at_once(folder: Path) -> None:
+    watch = DirectoryWatch(folder)
+    with contextlib.closing(watch):
+        await watch.wait(seconds=60)  # new: look around
+        await _woken(watch, (folder / "a").touch)
+        await _drained(watch)
+        await _woken(watch, (folder / "a").unlink)
+
+
+async def test_a_directory_that_is_replaced_goes_on_being_watched(folder: Path) -> None:
+    path = folder / "d"
+    path.mkdir()
+    watch = DirectoryWatch(path)
+    with contextlib.closing(watch):
+        await watch.wait(seconds=60)
+        path.rename(folder / "old")
+        path.mkdir()
+        await watch.wait(seconds=60)  # the new one: look around
+        await _drained(watch)
+        await _woken(watch, (path / "a").touch)
+
+
+async def test_a_missing_directory_is_polled(folder: Path) -> None:
+    watch = DirectoryWatch(folder / "d")
+    with contextlib.closing(watch):
+        await watch.wait(seconds=0.01)
+        (folder / "d").mkdir()
+        async with asyncio.timeout(5):
+            await watch.wait(seconds=60)
+
+
+async def _drained(watch: DirectoryWatch) -> None:
+    """Until nothing is left over from earlier changes."""
+    loop = asyncio.get_running_loop()
+    while True:
+        begun = loop.time()
+        await watch.wait(seconds=0.05)
+        if loop.time() - begun >= 0.05:
+            return
+
+
+# The log
+
+
+def record(**fields: object) -> logging.LogRecord:
+    made = logging.makeLogRecord({"levelname": "INFO", "msg": "registered", "name": "x", "created": 0.0})
+    made.__dict__.update(fields)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("style", "line"),
+    [
+        ("text", "1970-01-01T00:00:00.000Z INFO    registered resource=example.com/a error='two words'"),
+        (
+            "json",
+            {
+                "time": "1970-01-01T00:00:00.000Z",
+                "level": "INFO",
+                "logger": "x",
+                "message": "registered",
+                "resource": "example.com/a",
+                "error": "two words",
+            },
+        ),
+    ],
+)
+def test_a_log_line_is_a_constant_message_and_fields(style: str, line: object) -> None:
+    formatter = telemetry._Fields(as_json=style == "json")
+    made = formatter.format(record(resource="example.com/a", error="two words", msecs=0))
+    assert (json.loads(made) if style == "json" else made) == line
