@@ -1,0 +1,88 @@
+"""Short ways to write the values that the operator's pure half takes."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from device_operator.model import DaemonSetView, Identity, InventoryView, NodeView, PodView, Taint
+from device_operator.nodes import pool_daemonset
+from device_operator.render import ANNOTATION_CONFIG_HASH, ANNOTATION_TEMPLATE, RenderSettings
+from device_operator.spec import Spec, parse_spec
+
+NOW = datetime(2026, 6, 1, 12, 0, 0, tzinfo=UTC)
+LAB = Identity("lab", "uid-lab")
+KVM = "example.com/kvm"
+SETTINGS = RenderSettings(namespace="device-operator", agent_image="registry.example.com/agent:1")
+
+
+def ago(seconds: float) -> datetime:
+    return NOW - timedelta(seconds=seconds)
+
+
+def obj(spec: Any = None, *, name: str = "lab", **fields: Any) -> dict[str, Any]:
+    """A DevicePluginConfig; without `spec` one that serves /dev/kvm everywhere, plus `fields`."""
+    given = {"resources": [entry()], **fields} if spec is None else spec
+    return {"metadata": {"name": name, "uid": f"uid-{name}", "generation": 1}, "spec": given}
+
+
+def entry(name: str = KVM, **fields: Any) -> dict[str, Any]:
+    return {"name": name, "devices": [{"files": {"paths": ["/dev/kvm"]}}], **fields}
+
+
+def spec(given: Any = None, **fields: Any) -> Spec:
+    return parse_spec(obj(given, **fields))
+
+
+def pools(*given: dict[str, Any], resources: list[dict[str, Any]] | None = None) -> Spec:
+    return spec({"resources": resources or [entry()], "nodePools": list(given)})
+
+
+def node(name: str = "node-1", *, age: float = 3600, ready: bool = True, **fields: Any) -> NodeView:
+    labels = {"kubernetes.io/os": "linux", **fields.pop("labels", {})}
+    since = fields.pop("ready_since", ago(age))
+    return NodeView(name=name, labels=labels, created=ago(age), ready=ready, ready_since=since, **fields)
+
+
+def pod(on: str = "node-1", *, pool: str = "default", age: float = 1800, ready: bool = True, **fields: Any) -> PodView:
+    fields.setdefault("phase", "Running")
+    fields.setdefault("ready_since", ago(age))
+    return PodView(name=f"lab-{pool}-{on}", node=on, config="lab", pool=pool, created=ago(age), ready=ready, **fields)
+
+
+def inventory(on: str = "node-1", *, heard: float = 10, owner: str = "uid-lab", **status: Any) -> InventoryView:
+    """One that serves a healthy /dev/kvm, unless `status` says else."""
+    given = {
+        "poolName": "default",
+        "podResources": "Available",
+        "resources": [counts()],
+        "devices": [device()],
+        **status,
+    }
+    return InventoryView(
+        name=f"lab.{on}",
+        uid=f"uid-{on}",
+        node=on,
+        config="lab",
+        owner_uid=owner,
+        status=given,
+        heartbeat_seen=ago(heard),
+    )
+
+
+def counts(name: str = KVM, devices: int = 1, healthy: int | None = None, **fields: Any) -> dict[str, Any]:
+    healthy = devices if healthy is None else healthy
+    given = {"name": name, "entry": name, "registered": True, "devices": devices, "healthy": healthy}
+    return {**given, "capacity": devices, "allocated": 0, **fields}
+
+
+def device(id_: str = "kvm", *, resource: str = KVM, health: str = "Healthy", **fields: Any) -> dict[str, Any]:
+    return {"id": id_, "resource": resource, "health": health, "since": "2026-05-01T00:00:00Z", **fields}
+
+
+def daemonset(pool: str = "default", *, config_hash: str = "", template_hash: str = "") -> DaemonSetView:
+    annotations = {ANNOTATION_CONFIG_HASH: config_hash, ANNOTATION_TEMPLATE: template_hash}
+    name = pool_daemonset(LAB, pool)
+    return DaemonSetView(name=name, uid=f"uid-{pool}", pool=pool, generation=1, annotations=annotations)
+
+
+def taint(key: str, value: str = "", effect: str = "NoSchedule") -> Taint:
+    return Taint(key, value, effect)

@@ -1,0 +1,133 @@
+"""Which nodes belong to a pool, and which generation is accepted beside the others."""
+
+from typing import Any
+
+import pytest
+from device_operator.model import NodeView, OtherConfig
+from device_operator.pools import Accepted, Rejected, accept, assignment, describe, matches, name_nodes
+from unit.operator_core.build import KVM, LAB, NOW, ago, entry, node, pools, spec
+
+
+def labelled(name: str, **labels: str) -> NodeView:
+    return node(name, labels=labels)
+
+
+EDGE = {"name": "edge", "nodeSelector": {"hardware": "edge"}}
+LAB_POOL = {"name": "lab", "nodeSelector": {"hardware": "lab"}}
+NODES = [labelled("node-1", hardware="edge"), labelled("node-2", hardware="lab"), labelled("node-3")]
+
+
+def judged(found: Any, *, others: list[OtherConfig] | None = None, nodes: Any = NODES, **fields: Any) -> Any:
+    return accept(LAB, found, nodes=nodes, others=others or [], created=NOW, **{"already": False, **fields})
+
+
+def other(name: str = "other", *, age: float = 60, accepted: bool | None = None, found: Any = None) -> OtherConfig:
+    return OtherConfig(name=name, uid=f"uid-{name}", created=ago(age), spec=found or spec(), accepted=accepted)
+
+
+@pytest.mark.parametrize(
+    ("fields", "found"),
+    [
+        ({}, ["node-1", "node-2", "node-3"]),
+        ({"nodeSelector": {"hardware": "edge"}}, ["node-1"]),
+        ({"nodeSelectorTerms": [{"matchExpressions": [{"key": "hardware", "operator": "Exists"}]}]}, ["node-1", "node-2"]),
+        ({"nodeSelectorTerms": [{"matchExpressions": [{"key": "hardware", "operator": "NotIn", "values": ["lab"]}]}]}, ["node-1", "node-3"]),
+        ({"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-3"]}]}]}, ["node-3"]),
+        (
+            {
+                "nodeSelector": {"hardware": "edge"},
+                "nodeSelectorTerms": [
+                    {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-2"]}]},
+                    {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]},
+                ],
+            },
+            ["node-1"],
+        ),
+    ],
+)  # fmt: skip
+def test_nodes_of_a_pool(fields: dict[str, Any], found: list[str]):
+    (pool,) = pools({"name": "a", **fields}).pools
+    assert [n.name for n in NODES if matches(pool, n)] == found
+
+
+@pytest.mark.parametrize("labels", [{"kubernetes.io/os": "windows"}, {"kubernetes.io/os": ""}])
+def test_nodes_that_do_not_say_linux_are_in_no_pool(labels: dict[str, str]):
+    (pool,) = spec().pools
+    assert not matches(pool, node(labels=labels))
+
+
+def test_each_node_belongs_to_its_pool():
+    found = assignment(pools(EDGE, LAB_POOL), nodes=reversed(NODES), others=[])
+    assert found.nodes == {"edge": ("node-1",), "lab": ("node-2",)}
+    assert found.overlaps == ()
+
+
+def test_pools_that_meet_on_a_node_are_refused_by_name():
+    verdict = judged(pools(EDGE, {"name": "all"}))
+    assert isinstance(verdict, Rejected)
+    assert verdict.reason == "PoolOverlap"
+    assert verdict.message.startswith("pools edge and all both match node node-1: a node may belong to one pool")
+
+
+def test_pools_that_could_meet_but_do_not_are_accepted():
+    found = pools(EDGE, {"name": "big", "nodeSelector": {"size": "big"}})
+    assert isinstance(judged(found), Accepted)
+
+
+def test_an_accepted_generation_is_never_taken_back_and_the_overlap_is_told():
+    found = pools(EDGE, {"name": "all"})
+    assert isinstance(judged(found, already=True), Accepted)
+    now = assignment(found, nodes=NODES, others=[])
+    assert now.nodes == {"edge": ("node-1",), "all": ("node-2", "node-3")}
+    (overlap,) = now.overlaps
+    assert (overlap.node, overlap.reason, overlap.pool, overlap.rival) == ("node-1", "PoolOverlap", "edge", "all")
+
+
+@pytest.mark.parametrize(
+    ("rival", "wins"),
+    [
+        (other(accepted=True, age=-60), "other"),  # accepted earlier, though younger
+        (other(accepted=None, age=60), "other"),  # both new: the older
+        (other(accepted=None, age=-60), "lab"),
+        (other(accepted=None, age=0), "lab"),  # same age: by name
+        (other("a", accepted=None, age=0), "other"),
+        (other(accepted=False, age=60), "lab"),  # refused itself: nothing of it is in force
+    ],
+)
+def test_of_two_objects_that_serve_one_resource_on_a_node_the_earlier_wins(rival: OtherConfig, wins: str):
+    verdict = judged(spec(), others=[rival])
+    assert isinstance(verdict, Accepted) == (wins == "lab")
+    if isinstance(verdict, Rejected):
+        assert verdict.reason == "ResourceConflict"
+        assert f"DevicePluginConfig {rival.name} serves {KVM} on nodes node-1, node-2, node-3" in verdict.message
+        assert "which pool default matches too" in verdict.message
+
+
+@pytest.mark.parametrize(
+    "rival",
+    [
+        spec(resources=[entry("example.com/another")]),
+        pools({"name": "a", "nodeSelector": {"hardware": "none"}}),
+        pools({"name": "a", "serves": ["example.com/b"]}, resources=[entry(), entry("example.com/b")]),
+    ],
+    ids=["another resource", "other nodes", "a pool that does not serve it"],
+)
+def test_objects_that_do_not_meet_are_no_conflict(rival: Any):
+    assert isinstance(judged(spec(), others=[other(accepted=True, found=rival)]), Accepted)
+
+
+def test_a_rival_that_cannot_be_parsed_conflicts_with_nobody():
+    rival = OtherConfig(name="other", uid="u", created=ago(60), spec=None, accepted=None)
+    assert isinstance(judged(spec(), others=[rival]), Accepted)
+
+
+def test_a_message_names_five_nodes_and_counts_the_others():
+    many = [node(f"node-{i}") for i in range(9)]
+    found = assignment(pools({"name": "a"}, {"name": "b"}), nodes=many, others=[])
+    assert "both match nodes node-0, node-1, node-2, node-3, node-4 and 4 more:" in describe(found.overlaps)
+    assert name_nodes(["b", "a", "b"]) == "nodes a, b"
+
+
+def test_each_pair_of_rivals_is_told_once():
+    found = assignment(pools({"name": "a"}, {"name": "b"}, {"name": "c"}), nodes=NODES, others=[])
+    assert describe(found.overlaps).count("a node may belong to one pool") == 2

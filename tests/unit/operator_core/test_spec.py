@@ -1,0 +1,191 @@
+"""What a DevicePluginConfig means once parsed, and what only the operator can refuse."""
+
+import dataclasses
+
+import pytest
+from device_agent.contract import names
+from device_agent.contract.document import Policy, parse
+from device_agent.contract.document import dump as dump_document
+from device_operator.errors import InvalidSpecError
+from device_operator.spec import AgentSettings, LogLevel, PullSecret, merged, parse_spec
+from unit.operator_core.build import KVM, entry, obj, pools, spec
+
+
+def problems(given: object) -> str:
+    with pytest.raises(InvalidSpecError) as refused:
+        parse_spec(given)  # type: ignore[arg-type]
+    return "\n".join(refused.value.problems)
+
+
+def test_an_object_without_pools_has_one_on_every_node_that_serves_everything():
+    (pool,) = spec(resources=[entry("example.com/a"), entry("example.com/b")]).pools
+    assert pool.name == "default"
+    assert pool.serves == ("example.com/a", "example.com/b")
+    assert pool.node_selector == {}
+    assert pool.tolerations is None
+
+
+def test_a_pool_without_serves_serves_everything_in_the_order_of_the_entries():
+    found = pools(
+        {"name": "all"},
+        {"name": "some", "serves": ["example.com/b", "example.com/a"]},
+        resources=[entry("example.com/a"), entry("example.com/b"), entry("example.com/c")],
+    )
+    served = [[r.name for r in found.document(pool).resources] for pool in found.pools]
+    assert served == [["example.com/a", "example.com/b", "example.com/c"], ["example.com/a", "example.com/b"]]
+
+
+def test_omitted_fields_of_a_resource_get_the_contracts_defaults():
+    (shared, exclusive) = spec(
+        resources=[entry("example.com/a", sharing={"replicas": 2}), entry("example.com/b")]
+    ).resources
+    assert shared.allocation.policy is Policy.SPREAD
+    assert exclusive.allocation.policy is Policy.TOPOLOGY
+    assert exclusive.sharing.replicas == 1
+
+
+def test_the_document_of_a_pool_is_what_its_agents_read():
+    found = spec()
+    document = found.document(found.pools[0])
+    assert parse(dump_document(document)) == document
+
+
+def test_no_tolerations_is_something_else_than_an_empty_list():
+    omitted, empty = pools({"name": "a"}, {"name": "b", "tolerations": []}).pools
+    assert [t.operator for t in omitted.effective_tolerations] == ["Exists"]
+    assert empty.effective_tolerations == ()
+
+
+def test_a_pools_agent_replaces_fields_of_the_specs_and_merges_no_lists():
+    found = spec(
+        agent={"image": "a:1", "logLevel": "Debug", "env": [{"name": "A", "value": "1"}]},
+        nodePools=[{"name": "edge", "agent": {"image": "b:1", "env": [{"name": "B"}]}}],
+    )
+    agent = found.pools[0].agent
+    assert (agent.image, agent.log_level) == ("b:1", LogLevel.DEBUG)
+    assert agent.env is not None
+    assert [(e.name, e.value) for e in agent.env] == [("B", "")]
+
+
+def test_an_empty_list_of_a_pools_agent_is_set():
+    base = AgentSettings(image_pull_secrets=(PullSecret("a"),))
+    assert merged(base, AgentSettings(image_pull_secrets=())).image_pull_secrets == ()
+    assert merged(base, AgentSettings()).image_pull_secrets == (PullSecret("a"),)
+
+
+def test_quantities_may_be_numbers():
+    agent = spec(agent={"resources": {"requests": {"cpu": 0.5}, "limits": {"cpu": 1, "memory": "1Gi"}}}).pools[0].agent
+    assert agent.resources is not None
+    assert agent.resources.requests == {"cpu": "0.5"}
+    assert agent.resources.limits == {"cpu": "1", "memory": "1Gi"}
+
+
+@pytest.mark.parametrize(
+    ("given", "nodes", "allowed"),
+    [(None, 25, 2), (None, 9, 0), (3, 25, 3), ("50%", 3, 1), ("100%", 7, 7)],
+)
+def test_max_unavailable_is_rounded_down_for_ready(given: object, nodes: int, allowed: int):
+    fields = {} if given is None else {"updateStrategy": {"maxUnavailable": given}}
+    assert spec(**fields).allowed_unavailable(nodes) == allowed
+
+
+BAD_POOL = [
+    ({"serves": ["example.com/kmv"]}, "spec.nodePools[0].serves[0]: 'example.com/kmv' is no entry of spec.resources: did you mean example.com/kvm?"),
+    ({"nodeSelector": {"kubernetes.io/os": "windows"}}, "spec.nodePools[0].nodeSelector: kubernetes.io/os is 'windows'"),
+    ({"nodeSelector": {"a b": "c"}}, "'a b' is no label key"),
+    ({"nodeSelectorTerms": [{}]}, "spec.nodePools[0].nodeSelectorTerms[0]: is empty"),
+    ({"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "In"}]}]}, "needs at least one value"),
+    ({"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["b"]}]}]}, "takes no values"),
+    ({"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Lt", "values": ["1", "2"]}]}]}, "exactly one whole number"),
+    ({"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a", "b"]}]}]}, "exactly one value"),
+    ({"tolerations": [{"value": "b"}]}, "spec.nodePools[0].tolerations[0]: without key it needs operator Exists"),
+    ({"tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]}, "takes no value"),
+    ({"tolerations": [{"key": "a", "tolerationSeconds": 1}]}, "needs effect NoExecute"),
+    ({"tolerations": [{"key": "a", "effect": "Never"}]}, "must be one of NoSchedule, PreferNoSchedule, NoExecute"),
+    ({"agent": {"logLevel": "debug"}}, "spec.nodePools[0].agent.logLevel: must be one of Debug, Info"),
+    ({"colour": "blue"}, "spec.nodePools[0].colour: unknown field"),
+    ({"agent": {"imge": "a"}}, "spec.nodePools[0].agent.imge: unknown field: did you mean image?"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fields", "message"), BAD_POOL)
+def test_a_pool_that_cannot_be(fields: dict[str, object], message: str):
+    assert message in problems(obj(nodePools=[{"name": "edge", **fields}]))
+
+
+BAD_AGENT = [
+    ({"image": "a b"}, "spec.agent.image: 'a b' must be an image reference"),
+    ({"imagePullSecrets": [{"name": "A!"}]}, "spec.agent.imagePullSecrets[0].name: 'A!' is no name of a Secret"),
+    ({"resources": {"limits": {"memory": "64MB"}}}, "spec.agent.resources.limits.memory: '64MB' is no quantity"),
+    ({"resources": {"limits": {"memory": "-1"}}}, "is no quantity"),
+    ({"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1500m"}}}, "spec.agent.resources.requests.cpu: is above limits.cpu"),
+    ({"env": [{"name": "NODE_NAME"}]}, "NODE_NAME is set by the operator"),
+    ({"env": [{"name": "A"}, {"name": "A"}]}, "spec.agent.env[1].name: A is given twice"),
+    ({"env": [{"name": "1A"}]}, "is no name of an environment variable"),
+    ({"priorityClassName": "A B"}, "is no name of a PriorityClass"),
+    ({"kubeletRootDir": "/var/../lib"}, "spec.agent.kubeletRootDir"),
+    ({"kubeletRootDir": "var"}, "must be the absolute path"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fields", "message"), BAD_AGENT)
+def test_an_agent_that_cannot_be(fields: dict[str, object], message: str):
+    assert message in problems(obj(agent=fields))
+
+
+@pytest.mark.parametrize("value", [0, -1, True, 1.5, "0%", "101%", "10", "ten%", None])
+def test_max_unavailable_that_would_stop_every_update(value: object):
+    assert "spec.updateStrategy.maxUnavailable" in problems(obj(updateStrategy={"maxUnavailable": value}))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"metadata": {"name": "lab"}}, "spec: is missing"),
+        (obj({}), "spec.resources: must list at least one resource"),
+        (obj({"resources": {}}), "spec.resources: must list at least one resource"),
+        (obj(nodePools=[]), "spec.nodePools: must list at least one pool"),
+        (obj(nodePools=["edge"]), "spec.nodePools[0]: must be an object, not a string"),
+        (obj(nodePool=[]), "spec.nodePool: unknown field: did you mean nodePools?"),
+        (obj(name="Lab"), "metadata.name: 'Lab' must be at most 40"),
+        (obj(name="x" * 41), "metadata.name"),
+        (obj(paused="yes"), "spec.paused: must be true or false"),
+        (obj(resources=[entry(sharing=[])]), "spec.resources[0].sharing: must be an object, not a list"),
+        (obj(updateStrategy={"maxSurge": 1}), "spec.updateStrategy: may have maxUnavailable alone"),
+    ],
+)
+def test_an_object_of_another_shape(given: object, message: str):
+    assert message in problems(given)
+
+
+def test_all_problems_are_told_at_once():
+    text = problems(
+        obj(
+            {
+                "resources": [entry(unit="colour"), entry("example.com/other", sharing={"replicas": 0})],
+                "nodePools": [{"name": "a", "serves": ["x.y/z"]}, {"name": "a"}],
+                "agent": {"image": ""},
+            }
+        )
+    )
+    for part in ("unit", "replicas", "serves[0]", "already the name of another pool", "agent.image"):
+        assert part in text
+
+
+def test_a_configuration_beyond_what_a_configmap_carries_is_refused_with_the_arithmetic():
+    env = [{"name": f"E{i}", "value": "x" * 4000} for i in range(32)]
+    big = [entry(f"example.com/r{i}", inject={"env": env}) for i in range(8)]
+    text = problems(obj(resources=big))
+    assert f"(8 resources), a ConfigMap may carry {names.MAX_DOCUMENT_BYTES:,}" in text
+    assert "divide the resources among pools with serves" in text
+    halves = [
+        {"name": n, "nodeSelector": {"half": n}, "serves": [r["name"] for r in part]}
+        for n, part in (("a", big[:4]), ("b", big[4:]))
+    ]
+    assert len(spec({"resources": big, "nodePools": halves}).pools) == 2
+
+
+def test_values_are_immutable():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        spec().paused = True  # type: ignore[misc]
+    assert spec().resources[0].name == KVM
