@@ -1,0 +1,239 @@
+"""The state of a node and its cause, for each way in which an agent can fail to serve."""
+
+from typing import Any
+
+import pytest
+from device_operator.model import ApplyProblem, FailedCreate, NodeView, Observed
+from device_operator.nodes import NodeReport, PoolView, StatusSettings, judge, pool_daemonset, running_pools
+from device_operator.render import ANNOTATION_CONFIG_HASH, ANNOTATION_TEMPLATE
+from device_operator.scheduling import Toleration
+from unit.operator_core.build import LAB, NOW, ago, counts, daemonset, device, inventory, node, pod, taint
+
+POOL = PoolView(name="default", nodes=("node-1",))
+
+
+def report(
+    *, pool: PoolView = POOL, on: NodeView | None = None, paused: bool = False, since: Any = None, **seen: Any
+) -> NodeReport:
+    observed = Observed(now=NOW, nodes=(on or node(),), **seen)
+    (found,) = judge(LAB, [pool], observed, settings=StatusSettings(), paused=paused, progressing_since=since)
+    return found
+
+
+SERVING = {"pods": (pod(),), "inventories": (inventory(),)}
+FAILED_CREATE = FailedCreate(pool_daemonset(LAB, "default"), 'violates PodSecurity "restricted"', ago(30))
+
+CAUSES: dict[str, tuple[dict[str, Any], tuple[str, str, str]]] = {
+    "serving": (SERVING, ("Serving", "Serving", "")),
+    "nothing found": (
+        {"pods": (pod(),), "inventories": (inventory(resources=[counts(devices=0)], devices=[]),)},
+        ("NoDevices", "NoDevices", "found nothing to serve"),
+    ),
+    "no pod yet": ({}, ("Pending", "AwaitingPod", "has not made the agent's pod yet")),
+    "no DaemonSet yet": ({"pool": PoolView(name="default", nodes=("node-1",), applied=False)}, ("Pending", "NotApplied", "")),
+    "paused": (
+        {"pool": PoolView(name="default", nodes=("node-1",), applied=False), "paused": True},
+        ("Pending", "Paused", "spec.paused is true"),
+    ),
+    "not written": (
+        {"pool": PoolView(name="default", nodes=("node-1",), problem=ApplyProblem("default", "NotOwned", "somebody else's"))},
+        ("Pending", "NotOwned", "somebody else's"),
+    ),
+    "a taint": (
+        {"on": node(taints=(taint("gpu", "yes"),)), "pool": PoolView(name="default", nodes=("node-1",), tolerations=())},
+        ("Pending", "Tainted", "taint gpu=yes:NoSchedule keeps the agent away: add to the tolerations of pool default"),
+    ),
+    "two taints": (
+        {
+            "on": node(taints=(taint("gpu", "yes"), taint("old", effect="NoExecute"))),
+            "pool": PoolView(name="default", nodes=("node-1",), tolerations=(Toleration("other"),)),
+        },
+        ("Pending", "Tainted", "taints gpu=yes:NoSchedule, old:NoExecute keep the agent away"),
+    ),
+    "FailedCreate": (
+        {"failed_creates": (FAILED_CREATE,)},
+        ("Pending", "FailedCreate", 'the DaemonSet cannot make the pod: violates PodSecurity "restricted"'),
+    ),
+    "FailedCreate of long ago": (
+        {"failed_creates": (FailedCreate(FAILED_CREATE.daemonset, "quota", ago(3000)),)},
+        ("Pending", "AwaitingPod", ""),
+    ),
+    "pod being replaced": ({"pods": (pod(deleting=True),)}, ("Pending", "Replacing", "")),
+    "not scheduled": (
+        {"pods": (pod(ready=False, phase="Pending", unscheduled="0/3 nodes: Insufficient memory"),)},
+        ("Pending", "Unschedulable", "Insufficient memory"),
+    ),
+    "image cannot be pulled": (
+        {"pods": (pod(ready=False, waiting_reason="ImagePullBackOff", waiting_message="no such tag"),)},
+        ("Failed", "ImagePullFailed", "ImagePullBackOff: no such tag"),
+    ),
+    "container cannot be made": (
+        {"pods": (pod(ready=False, waiting_reason="CreateContainerConfigError", waiting_message="no such secret"),)},
+        ("Failed", "CreateContainerConfigError", "no such secret"),
+    ),
+    "container being made": (
+        {"pods": (pod(ready=False, age=20, waiting_reason="ContainerCreating"),)},
+        ("Pending", "ContainerCreating", "since 2026-06-01T11:59:40Z"),
+    ),
+    "agent crashes": (
+        {
+            "pods": (
+                pod(
+                    ready=False,
+                    waiting_reason="CrashLoopBackOff",
+                    terminated_reason="Error",
+                    terminated_message="no kubelet socket",
+                    exit_code=1,
+                    restarts=4,
+                ),
+            )
+        },
+        ("Failed", "AgentCrashes", "exit code 1 (Error), 4 restarts: no kubelet socket"),
+    ),
+    "pod failed": ({"pods": (pod(ready=False, phase="Failed", terminated_reason="Evicted"),)}, ("Failed", "PodFailed", "Evicted")),
+    "just started": ({"pods": (pod(ready=False, age=5),)}, ("Pending", "Starting", "starts")),
+    "never got Ready": ({"pods": (pod(ready=False, age=90),)}, ("Failed", "AgentNotReady", "since 2026-06-01T11:58:30Z")),
+    "not Ready for a moment": (
+        {"pods": (pod(ready=False, ready_since=ago(30)),), "inventories": (inventory(),)},
+        ("Serving", "AgentNotReady", "is not Ready since 2026-06-01T11:59:30Z"),
+    ),
+    "not Ready any more": (
+        {"pods": (pod(ready=False, ready_since=ago(61)),), "inventories": (inventory(),)},
+        ("Stale", "AgentNotReady", "is not Ready since 2026-06-01T11:58:59Z"),
+    ),
+    "Ready, no report yet": ({"pods": (pod(ready_since=ago(5)),)}, ("Pending", "NoReport", "")),
+    "Ready, no report": ({"pods": (pod(),)}, ("Stale", "NoReport", "rights of its ServiceAccount")),
+    "report of the pool before": (
+        {"pods": (pod(ready_since=ago(5)),), "inventories": (inventory(poolName="edge"),)},
+        ("Pending", "NoReport", ""),
+    ),
+    "report of an object deleted before": (
+        {"pods": (pod(),), "inventories": (inventory(owner="uid-old"),)},
+        ("Stale", "NoReport", ""),
+    ),
+    "heartbeat stands still": (
+        {"pods": (pod(),), "inventories": (inventory(heard=1501),)},
+        ("Stale", "NoHeartbeat", "came at 2026-06-01T11:34:59Z"),
+    ),
+    "configuration not understood": (
+        {"pods": (pod(),), "inventories": (inventory(configError="contract version 2"),)},
+        ("Serving", "ConfigError", "keeps its previous configuration: contract version 2"),
+    ),
+    "resource refused": (
+        {"pods": (pod(),), "inventories": (inventory(resources=[counts(message="30,000 ids")]),)},
+        ("Serving", "ResourceRefused", "example.com/kvm: 30,000 ids"),
+    ),
+    "not registered": (
+        {"pods": (pod(),), "inventories": (inventory(resources=[counts(registered=False)]),)},
+        ("Serving", "NotRegistered", "does not know example.com/kvm"),
+    ),
+    "no holders": (
+        {"pods": (pod(),), "inventories": (inventory(podResources="Unavailable"),)},
+        ("Serving", "PodResourcesUnavailable", "agent.kubeletRootDir"),
+    ),
+    "unhealthy device": (
+        {"pods": (pod(),), "inventories": (inventory(devices=[device(health="Unhealthy", reason="Missing")]),)},
+        ("Serving", "DevicesUnhealthy", "1 of 1 devices Unhealthy: kvm (Missing)"),
+    ),
+    "node down": (
+        {"on": node(ready=False, ready_since=ago(120)), "pods": (pod(ready=False, ready_since=ago(90)),), "inventories": (inventory(),)},
+        ("Stale", "NodeNotReady", "the node is NotReady since 2026-06-01T11:58:00Z"),
+    ),
+    "node going": ({"on": node(deleting=True)}, ("Pending", "NodeNotReady", "being deleted")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "wanted"), CAUSES.values(), ids=CAUSES.keys())
+def test_a_node_and_its_cause(given: dict[str, Any], wanted: tuple[str, str, str]):
+    found = report(**given)
+    assert (found.state, found.reason) == wanted[:2]
+    assert wanted[2] in found.message
+
+
+@pytest.mark.parametrize("name", CAUSES)
+def test_a_cause_is_told_the_same_way_a_second_later(name: str):
+    """A message that counted seconds would be a status write each second."""
+    given = {"now": NOW, **CAUSES[name][0]}
+    pool, paused = given.pop("pool", POOL), given.pop("paused", False)
+    given["nodes"] = (given.pop("on", node()),)
+    later = given | {"now": ago(-0.5)}
+    first, second = (
+        judge(LAB, [pool], Observed(**seen), settings=StatusSettings(), paused=paused) for seen in (given, later)
+    )
+    assert [r.message for r in first] == [r.message for r in second]
+
+
+@pytest.mark.parametrize("name", CAUSES)
+def test_only_what_serves_is_served(name: str):
+    given, (state, _, _) = CAUSES[name]
+    assert report(**given).served == (state in ("Serving", "NoDevices"))
+
+
+GRACE = {
+    "no pod yet",
+    "no DaemonSet yet",
+    "FailedCreate of long ago",
+    "pod being replaced",
+    "container being made",
+    "just started",
+}
+GRACE |= {"not Ready for a moment", "Ready, no report yet", "report of the pool before"}
+
+
+@pytest.mark.parametrize("name", CAUSES)
+def test_grace_is_for_what_has_no_cause_yet(name: str):
+    assert report(**CAUSES[name][0]).grace == (name in GRACE)
+
+
+@pytest.mark.parametrize("name", ["no pod yet", "no DaemonSet yet", "pod being replaced"])
+def test_grace_without_a_pod_ends_when_the_controller_has_had_its_time(name: str):
+    given = CAUSES[name][0]
+    assert report(**given, since=ago(299)).grace
+    assert not report(**given, since=ago(301)).grace
+
+
+@pytest.mark.parametrize(
+    ("on", "settled", "young"),
+    [
+        (node(age=301), True, False),
+        (node(age=299), False, True),
+        (node(age=3600, ready_since=ago(20)), False, True),  # back from a reboot
+        (node(ready=False), False, False),
+        (node(deleting=True), False, False),
+    ],
+)
+def test_a_node_counts_once_it_has_been_ready_for_a_while(on: NodeView, *, settled: bool, young: bool):
+    found = report(on=on, **SERVING)
+    assert (found.settled, found.young) == (settled, young)
+
+
+@pytest.mark.parametrize(
+    ("template", "config", "updated"),
+    [("t2", "c2", True), ("t1", "c2", False), ("t2", "c1", False)],
+)
+def test_a_node_is_updated_with_the_current_template_and_configuration(template: str, config: str, *, updated: bool):
+    pool = PoolView(name="default", nodes=("node-1",), config_hash="c2", template_hash="t2")
+    seen = {"pods": (pod(template_hash=template),), "inventories": (inventory(observedConfigHash=config),)}
+    assert report(pool=pool, **seen).updated == updated
+
+
+def test_the_newest_pod_that_is_not_going_counts():
+    pods = (pod(age=900, deleting=True), pod(age=600, ready=False, waiting_reason="ErrImagePull"), pod(age=120))
+    assert report(pods=pods, inventories=(inventory(),)).state == "Serving"
+
+
+def test_a_node_that_is_not_listed_is_not_reported():
+    observed = Observed(now=NOW, nodes=(node("node-2"),))
+    assert judge(LAB, [POOL], observed, settings=StatusSettings()) == ()
+
+
+def test_what_runs_is_told_from_daemonsets_and_pods():
+    observed = Observed(
+        now=NOW,
+        nodes=(node("node-1"), node("node-2")),
+        daemonsets=(daemonset("lab", config_hash="c", template_hash="t"), daemonset("edge")),
+        pods=(pod("node-1", pool="lab"), pod("node-2", pool="lab"), pod("node-2", pool="edge")),
+    )
+    edge, lab = running_pools(observed, config_hash=ANNOTATION_CONFIG_HASH, template_hash=ANNOTATION_TEMPLATE)
+    assert (edge.name, edge.nodes) == ("edge", ("node-2",))
+    assert (lab.name, lab.nodes, lab.config_hash, lab.template_hash) == ("lab", ("node-1",), "c", "t")

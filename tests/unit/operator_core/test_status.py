@@ -1,0 +1,547 @@
+"""Conditions, counts, lists and their bounds, Events."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from device_operator.errors import InvalidSpecError
+from device_operator.model import ApplyProblem, InventoryView, NodeView, Observed
+from device_operator.pools import Accepted, Rejected, assignment
+from device_operator.render import render
+from device_operator.spec import Spec
+from device_operator.status import StatusSettings, compute, health_transitions, size, transitions, was_accepted
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from unit.operator_core.build import (
+    KVM,
+    LAB,
+    NOW,
+    SETTINGS,
+    ago,
+    counts,
+    daemonset,
+    device,
+    inventory,
+    node,
+    pod,
+    pools,
+    spec,
+)
+
+CRD = yaml.safe_load((Path(__file__).parents[3] / "crds" / "devicepluginconfigs.yaml").read_text())
+SCHEMA = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
+WRONG = Rejected.invalid(InvalidSpecError(("spec.resources[0].unit: unknown attribute 'x'",)))
+READY_BEFORE = {
+    "conditions": [
+        {"type": "Ready", "status": "True", "reason": "Serving", "message": "", "observedGeneration": 1}
+        | {"lastTransitionTime": "2026-05-01T00:00:00Z"}
+    ]
+}
+
+
+def strict(schema: Any) -> Any:
+    """The schema as the API server means it: what is not declared would be dropped."""
+    if isinstance(schema, dict):
+        closed = {k: strict(v) for k, v in schema.items()}
+        if "properties" in schema and schema.get("type") == "object":
+            closed["additionalProperties"] = False
+        return closed
+    return [strict(item) for item in schema] if isinstance(schema, list) else schema
+
+
+def status(
+    found: Spec | Rejected | None = None,
+    *,
+    nodes: tuple[NodeView, ...] = (),
+    previous: dict[str, Any] | None = None,
+    generation: int = 1,
+    limits: StatusSettings | None = None,
+    validate: bool = True,
+    **seen: Any,
+) -> dict[str, Any]:
+    """The status; pods and inventories are on the current template and configuration unless they say else."""
+    found = found or spec()
+    assigned, manifests = None, ()
+    if isinstance(found, Spec):
+        assigned = assignment(found, nodes=nodes, others=[])
+        manifests = render(LAB, found, SETTINGS)
+        current = {m.pool: m for m in manifests}
+        seen["pods"] = tuple(
+            dataclasses.replace(p, template_hash=p.template_hash or current[p.pool].template_hash)
+            for p in seen.get("pods", ())
+        )
+        seen["inventories"] = tuple(
+            dataclasses.replace(i, status={"observedConfigHash": current[i.status["poolName"]].config_hash, **i.status})
+            for i in seen.get("inventories", ())
+        )
+    found = compute(
+        LAB,
+        generation=generation,
+        verdict=Accepted(found) if isinstance(found, Spec) else found,
+        observed=Observed(now=NOW, nodes=nodes, **seen),
+        previous=previous or {},
+        assigned=assigned,
+        manifests=manifests,
+        settings=limits,
+    )
+    if validate:
+        jsonschema.validate(found, strict(SCHEMA))
+    return found
+
+
+def conditions(found: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    return {c["type"]: (c["status"], c["reason"]) for c in found["conditions"]}
+
+
+def message(found: dict[str, Any], kind: str) -> str:
+    return next(str(c["message"]) for c in found["conditions"] if c["type"] == kind)
+
+
+def fleet(serving: int, *, waiting: int = 0, node_age: float = 3600, **waiting_pod: Any) -> dict[str, Any]:
+    """Nodes of which the first ones serve; the others have a pod as said."""
+    names = [f"node-{i:04}" for i in range(serving + waiting)]
+    return {
+        "nodes": tuple(node(name, age=node_age) for name in names),
+        "pods": tuple(pod(name) for name in names[:serving])
+        + tuple(pod(name, ready=False, **waiting_pod) for name in names[serving:]),
+        "inventories": tuple(inventory(name) for name in names[:serving]),
+    }
+
+
+# ---- conditions
+
+
+def test_all_conditions_are_set_from_the_first_visit():
+    found = status(nodes=(node(),))
+    assert conditions(found) == {
+        "Accepted": ("True", "Accepted"),
+        "Progressing": ("True", "Updating"),
+        "Degraded": ("False", "AsWanted"),
+        "Ready": ("False", "NotApplied"),
+    }
+    for condition in found["conditions"]:
+        assert condition["message"]
+        assert condition["observedGeneration"] == 1
+        assert condition["lastTransitionTime"] == "2026-06-01T12:00:00Z"
+
+
+def test_a_fleet_that_is_served_is_ready_and_current():
+    found = status(**fleet(3))
+    assert conditions(found) == {
+        "Accepted": ("True", "Accepted"),
+        "Progressing": ("False", "Current"),
+        "Degraded": ("False", "AsWanted"),
+        "Ready": ("True", "Serving"),
+    }
+    assert message(found, "Ready") == "3 of 3 settled nodes served"
+    assert found["summary"] == {"nodes": "3/3", "devices": "3/3", "capacity": 3, "allocated": 0, "unhealthy": 0}
+    assert found["pools"][0]["nodes"] == {"matched": 3, "settled": 3, "ready": 3, "updated": 3, "stale": 0}
+
+
+def test_no_node_is_ready_with_a_reason():
+    found = status(pools({"name": "edge", "nodeSelector": {"hardware": "edge"}}), nodes=(node(),))
+    assert conditions(found)["Ready"] == ("True", "NoNodes")
+    assert conditions(found)["Progressing"] == ("False", "NoNodes")
+    assert message(found, "Ready") == "no node belongs to pool edge"
+    assert found["pools"][0]["message"] == "no node matches"
+
+
+def test_no_device_is_ready_with_a_reason():
+    empty = inventory(resources=[counts(devices=0)], devices=[])
+    found = status(nodes=(node(),), pods=(pod(),), inventories=(empty,))
+    assert conditions(found)["Ready"] == ("True", "NoDevices")
+    assert found["nodes"][0]["state"] == "NoDevices"
+    assert conditions(found)["Degraded"][0] == "False"
+
+
+CRASH = {"waiting_reason": "CrashLoopBackOff", "exit_code": 1}
+
+
+@pytest.mark.parametrize(
+    ("max_unavailable", "serving", "failing", "ready"),
+    [
+        ("10%", 9, 1, True),
+        ("10%", 8, 2, False),
+        ("10%", 8, 1, False),
+        ("10%", 18, 2, True),
+        (1, 2, 1, True),
+        (2, 1, 2, True),
+        (2, 0, 2, False),  # nothing at all is served: the tolerance is no licence for that
+        (1, 0, 1, False),
+    ],
+)
+def test_ready_tolerates_max_unavailable_rounded_down(
+    max_unavailable: object, serving: int, failing: int, *, ready: bool
+):
+    found = status(spec(updateStrategy={"maxUnavailable": max_unavailable}), **fleet(serving, waiting=failing, **CRASH))
+    assert conditions(found)["Ready"] == (("True", "Serving") if ready else ("False", "AgentCrashes"))
+    assert conditions(found)["Degraded"] == ("True", "AgentCrashes")
+
+
+def test_the_message_names_nodes_and_causes():
+    seen = fleet(1, waiting=2, waiting_reason="ErrImagePull", waiting_message="no such image")
+    found = status(**seen)
+    assert message(found, "Ready") == (
+        "1 of 3 settled nodes served; Failed ImagePullFailed on nodes node-0001, node-0002: "
+        "pod lab-default-node-0001: ErrImagePull: no such image"
+    )
+
+
+def test_on_a_fresh_cluster_ready_waits_for_the_agents():
+    young = fleet(1, waiting=1, node_age=30)
+    found = status(**young)
+    assert conditions(found)["Ready"][0] == "False"
+    assert message(found, "Ready").startswith("1 of 2 nodes served, none of them is settled yet; ")
+    assert conditions(status(**fleet(2, node_age=30)))["Ready"] == ("True", "Serving")
+    assert conditions(status(nodes=(node(age=30),)))["Ready"][0] == "False"
+
+
+def test_a_node_that_joins_a_settled_fleet_changes_no_condition():
+    seen = fleet(2)
+    seen["nodes"] += (node("new", age=30),)
+    found = status(**seen)
+    assert [status for status, _ in conditions(found).values()] == ["True", "False", "False", "True"]
+    assert message(found, "Ready") == "2 of 2 settled nodes served, 1 node joining"
+
+
+def test_the_first_node_of_a_pool_that_was_empty_does_not_take_ready_away():
+    found = status(nodes=(node(age=30),), previous=READY_BEFORE)
+    assert conditions(found)["Ready"][0] == "True"
+    assert message(found, "Ready").startswith("0 of 1 nodes served")
+
+
+@pytest.mark.parametrize(
+    ("waiting_pod", "ready"),
+    [
+        ({"age": 10}, True),  # a rollout: the new pod starts
+        ({"age": 10, "waiting_reason": "ContainerCreating"}, True),
+        ({"age": 90}, False),
+        ({"age": 10, "waiting_reason": "ErrImagePull"}, False),
+    ],
+)
+def test_once_ready_only_a_node_with_a_cause_takes_it_away(waiting_pod: dict[str, Any], *, ready: bool):
+    seen = fleet(2, waiting=1, **waiting_pod)
+    assert (conditions(status(**seen, previous=READY_BEFORE))["Ready"][0] == "True") == ready
+    assert conditions(status(**seen))["Ready"][0] == "False"
+
+
+def test_an_edit_does_not_flip_ready():
+    seen = fleet(3)
+    before = status(**seen)
+    edited = spec(
+        resources=[{"name": KVM, "devices": [{"files": {"paths": ["/dev/kvm"]}}], "sharing": {"replicas": 2}}]
+    )
+    old = {i.node: before["pools"][0]["configHash"] for i in seen["inventories"]}
+    seen["inventories"] = tuple(inventory(n, observedConfigHash=h) for n, h in old.items())
+    found = status(edited, **seen, previous=before, generation=2)
+    assert conditions(found)["Progressing"] == ("True", "Updating")
+    assert message(found, "Progressing") == (
+        "0 of 3 settled nodes on the current configuration and pod template; "
+        "waiting for nodes node-0000, node-0001, node-0002"
+    )
+    assert conditions(found)["Ready"] == ("True", "Serving")
+
+
+def test_no_matched_node_being_ready_is_unknown():
+    found = status(nodes=(node(ready=False),))
+    assert conditions(found)["Ready"] == ("Unknown", "NoReadyNodes")
+    assert conditions(found)["Degraded"] == ("True", "NodeNotReady")
+
+
+def test_an_object_that_is_not_accepted_and_runs_nothing_is_not_ready():
+    found = status(WRONG, nodes=(node(),))
+    assert conditions(found) == {
+        "Accepted": ("False", "InvalidSpec"),
+        "Progressing": ("False", "InvalidSpec"),
+        "Degraded": ("True", "InvalidSpec"),
+        "Ready": ("False", "InvalidSpec"),
+    }
+    assert message(found, "Accepted") == "spec.resources[0].unit: unknown attribute 'x'"
+
+
+def test_an_edit_that_is_not_accepted_leaves_what_runs_and_says_so():
+    seen = fleet(2)
+    seen["daemonsets"] = (daemonset(),)
+    found = status(WRONG, **seen, previous=READY_BEFORE, generation=2)
+    assert conditions(found)["Ready"] == ("True", "InvalidSpec")
+    assert message(found, "Ready") == "what ran before the edit goes on: 2 of 2 settled nodes served"
+    assert message(found, "Accepted").endswith("; what ran before goes on")
+    assert found["summary"]["nodes"] == "2/2"
+
+
+def test_paused_changes_nothing_and_says_so():
+    paused = spec(paused=True)
+    seen = fleet(1)
+    seen["inventories"] = (inventory("node-0000", observedConfigHash="old"),)
+    found = status(paused, **seen)
+    assert conditions(found)["Progressing"] == ("False", "Paused")
+    assert conditions(found)["Ready"][0] == "True"
+    assert status(paused, nodes=(node(),))["nodes"][0]["reason"] == "Paused"
+
+
+def test_later_overlaps_degrade_and_do_not_revoke():
+    found = status(
+        pools({"name": "a"}, {"name": "b"}),
+        nodes=(node(),),
+        pods=(pod(pool="a"),),
+        inventories=(inventory(poolName="a"),),
+    )
+    assert conditions(found)["Accepted"][0] == "True"
+    assert conditions(found)["Degraded"] == ("True", "PoolOverlap")
+    assert "pools a and b both match node node-1" in message(found, "Degraded")
+    assert "pools a and b" in found["pools"][0]["message"]
+
+
+def test_what_could_not_be_applied_is_told():
+    problem = ApplyProblem("default", "NotOwned", "DaemonSet x belongs to somebody else")
+    found = status(nodes=(node(),), problems=(problem,))
+    assert conditions(found)["Degraded"] == ("True", "NotOwned")
+    assert found["pools"][0]["message"] == problem.message
+    assert found["nodes"][0]["message"] == problem.message
+
+
+def test_unhealthy_devices_degrade_by_name():
+    bad = [
+        device("a", health="Unhealthy", reason="Missing"),
+        device("b", health="Unhealthy", reason="Missing"),
+        device("c"),
+    ]
+    found = status(
+        nodes=(node(),), pods=(pod(),), inventories=(inventory(resources=[counts(devices=3, healthy=1)], devices=bad),)
+    )
+    assert conditions(found)["Degraded"] == ("True", "DevicesUnhealthy")
+    assert message(found, "Degraded") == "2 devices Unhealthy on node node-1: Missing 2"
+    assert conditions(found)["Ready"][0] == "True"
+
+
+def test_before_all_lists_are_read_nothing_is_claimed():
+    found = status(**fleet(1), complete=False)
+    assert {kind: s for kind, (s, _) in conditions(found).items()} == {
+        "Accepted": "True",
+        "Progressing": "Unknown",
+        "Degraded": "Unknown",
+        "Ready": "Unknown",
+    }
+    assert conditions(status(**fleet(1), complete=False, previous=READY_BEFORE))["Ready"] == ("True", "Serving")
+
+
+def test_transition_times_move_with_the_status_alone():
+    before = status(**fleet(2))
+    for condition in before["conditions"]:
+        condition["lastTransitionTime"] = "2026-05-01T00:00:00Z"
+    after = status(**fleet(1, waiting=1, **CRASH), previous=before)
+    times = {c["type"]: c["lastTransitionTime"][:7] for c in after["conditions"]}
+    assert times == {"Accepted": "2026-05", "Progressing": "2026-06", "Degraded": "2026-06", "Ready": "2026-06"}
+
+
+def test_the_same_observation_gives_the_same_status():
+    first = status(**fleet(2, waiting=1))
+    assert status(**fleet(2, waiting=1), previous=first) == first
+
+
+@pytest.mark.parametrize(
+    ("given", "accepted"),
+    [
+        ({"metadata": {"generation": 1}}, False),
+        ({"metadata": {"generation": 1}, "status": status()}, True),
+        ({"metadata": {"generation": 2}, "status": status()}, False),
+        ({"metadata": {"generation": 1}, "status": status(WRONG)}, False),
+    ],
+)
+def test_acceptance_is_of_a_generation(given: dict[str, Any], *, accepted: bool):
+    assert was_accepted(given) == accepted
+
+
+# ---- counts and lists
+
+
+def test_resources_are_counted_over_the_nodes():
+    other = "example.com/sim"
+    seen = fleet(2)
+    seen["inventories"] = (
+        inventory("node-0000", resources=[counts(capacity=10, allocated=3), counts(other, devices=4, healthy=3)]),
+        inventory("node-0001", resources=[counts(capacity=10, allocated=1), counts(other, devices=0)]),
+    )
+    found = status(**seen)
+    assert found["resources"] == [
+        {"name": KVM, "entry": KVM, "nodes": 2, "devices": 2, "healthy": 2, "unhealthy": 0, "capacity": 20, "allocated": 4},
+        {"name": other, "entry": other, "nodes": 1, "devices": 4, "healthy": 3, "unhealthy": 1, "capacity": 4, "allocated": 0},
+    ]  # fmt: skip
+    assert found["summary"] == {"nodes": "2/2", "devices": "5/6", "capacity": 24, "allocated": 4, "unhealthy": 1}
+
+
+def test_devices_of_a_node_whose_agent_is_gone_are_known_and_not_healthy():
+    found = status(nodes=(node(),), pods=(pod(ready=False, ready_since=ago(100)),), inventories=(inventory(),))
+    assert found["summary"] == {"nodes": "0/1", "devices": "0/1", "capacity": 1, "allocated": 0, "unhealthy": 0}
+    assert found["pools"][0]["nodes"]["stale"] == 1
+
+
+def test_unhealthy_devices_stand_oldest_first():
+    seen = fleet(2)
+    seen["inventories"] = (
+        inventory("node-0000", devices=[device("a", health="Unhealthy", since="2026-05-03T00:00:00Z", reason="R", message="m")]),
+        inventory("node-0001", devices=[device("b", health="Unhealthy", since="2026-05-02T00:00:00Z"), device("c")]),
+    )  # fmt: skip
+    found = status(**seen)["unhealthyDevices"]
+    assert [(d["node"], d["id"]) for d in found] == [("node-0001", "b"), ("node-0000", "a")]
+    assert found[1] == {
+        "node": "node-0000",
+        "resource": KVM,
+        "id": "a",
+        "health": "Unhealthy",
+        "reason": "R",
+        "message": "m",
+        "since": "2026-05-03T00:00:00Z",
+    }
+
+
+def test_nodes_with_problems_stand_first():
+    seen = fleet(3)
+    seen["pods"] = (seen["pods"][0], seen["pods"][1], pod("node-0002", ready=False, **CRASH))
+    found = status(**seen)["nodes"]
+    assert [n["name"] for n in found] == ["node-0002", "node-0000", "node-0001"]
+    assert found[0]["state"] == "Failed"
+    assert found[1]["resources"] == [{"name": KVM, "devices": 1, "healthy": 1, "capacity": 1, "allocated": 0}]
+
+
+def test_a_device_shows_two_of_its_holders():
+    holders = [{"namespace": "default", "pod": f"p{i}", "container": "main"} for i in range(3)]
+    found = status(nodes=(node(),), pods=(pod(),), inventories=(inventory(devices=[device(allocatedTo=holders)]),))
+    assert found["nodes"][0]["devices"][0]["allocatedTo"] == holders[:2]
+
+
+# ---- bounds
+
+
+def test_a_big_fleet_is_cut_in_order_and_counted():
+    names = [f"node-{i:05}" for i in range(5000)]
+    bad = device("bad", health="Unhealthy", reason="Missing")
+    devices = [*(device(f"d{i}") for i in range(7)), bad]
+    found = status(
+        nodes=tuple(node(n) for n in names),
+        pods=tuple(pod(n) for n in names),
+        inventories=tuple(inventory(n, resources=[counts(devices=8, healthy=7)], devices=devices) for n in names),
+    )
+    assert size(found) <= 384 * 1024
+    assert found["summary"]["unhealthy"] == 5000
+    assert found["unhealthyDevicesOmitted"] == 5000 - len(found["unhealthyDevices"])
+    assert found["nodesOmitted"] == 5000 - len(found["nodes"])
+    shown = sum(len(n.get("devices", ())) for n in found["nodes"])
+    assert found["devicesOmitted"] == 40_000 - shown
+    assert found["summary"]["devices"] == "35000/40000"
+
+
+def test_a_small_fleet_is_not_cut():
+    found = status(**fleet(20))
+    assert not [key for key in found if key.endswith("Omitted")]
+    assert len(found["nodes"]) == 20
+    assert all(len(n["devices"]) == 1 for n in found["nodes"])
+
+
+def test_what_an_inventory_left_out_is_counted():
+    seen = {"nodes": (node(),), "pods": (pod(),), "inventories": (inventory(devicesOmitted=41),)}
+    assert status(**seen)["devicesOmitted"] == 41
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=600)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    text=TEXTS,
+    nodes=st.integers(0, 40),
+    devices=st.integers(0, 60),
+    limit=st.integers(24 * 1024, 64 * 1024),
+    health=st.sampled_from(["Healthy", "Unhealthy"]),
+    crash=st.booleans(),
+)
+def test_whatever_is_observed_the_status_stays_within_its_bytes(
+    text: str, nodes: int, devices: int, limit: int, health: str, *, crash: bool
+):
+    names = [f"node-{i}" for i in range(nodes)]
+    listed = [
+        device(f"d{i}", health=health, reason="R", message=text, allocatedTo=[{"namespace": "n", "pod": text[:60]}])
+        for i in range(devices)
+    ]
+    healthy = devices if health == "Healthy" else 0
+    found = status(
+        nodes=tuple(node(n) for n in names),
+        pods=tuple(pod(n, ready=not crash, waiting_reason="Odd" if crash else "", waiting_message=text) for n in names),
+        inventories=tuple(
+            inventory(n, resources=[counts(devices=devices, healthy=healthy, message=text)], devices=listed)
+            for n in names
+        ),
+        limits=StatusSettings(max_bytes=limit),
+        validate=len(names) < 4,  # it is the slow part
+    )
+    stored = json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+    for char in "<>&":
+        stored = stored.replace(char, f"\\u{ord(char):04x}")
+    # the conditions and pools are the base that is never cut
+    base = {k: found[k] for k in ("observedGeneration", "summary", "conditions", "pools")}
+    assert len(stored.encode()) <= max(limit, size(base) + 1024)
+    shown = sum(len(n.get("devices", ())) for n in found["nodes"])
+    assert shown + found.get("devicesOmitted", 0) == nodes * devices
+    assert len(found["nodes"]) + found.get("nodesOmitted", 0) == nodes
+
+
+# ---- Events
+
+
+def notices(old: dict[str, Any], new: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(n.type, n.reason) for n in transitions(old, new)]
+
+
+def test_a_first_visit_tells_acceptance_and_readiness():
+    assert notices({}, status(**fleet(1))) == [("Normal", "Accepted"), ("Normal", "Ready")]
+    assert notices({}, status(WRONG)) == [
+        ("Warning", "InvalidSpec"),
+        ("Warning", "InvalidSpec"),
+        ("Warning", "NotReady"),
+    ]
+
+
+def test_an_unchanged_status_tells_nothing():
+    found = status(**fleet(1))
+    assert notices(found, status(**fleet(1), previous=found)) == []
+
+
+def test_a_fault_and_its_end_are_told_once_each():
+    good = status(**fleet(2))
+    bad = status(**fleet(1, waiting=1, **CRASH), previous=good)
+    assert notices(good, bad) == [("Normal", "Updating"), ("Warning", "AgentCrashes"), ("Warning", "NotReady")]
+    mended = status(**fleet(2), previous=bad)
+    assert notices(bad, mended) == [("Normal", "Updated"), ("Normal", "Recovered"), ("Normal", "Ready")]
+
+
+def test_each_refused_edit_is_told():
+    first = status(WRONG)
+    again = status(WRONG, previous=first, generation=2)
+    assert notices(first, again) == [("Warning", "InvalidSpec")]
+    assert transitions({}, first)[0].key != transitions(first, again)[0].key
+
+
+def told(old: list[InventoryView], new: list[InventoryView]) -> list[tuple[str, str]]:
+    return [(n.reason, n.message) for n in health_transitions(old, new)]
+
+
+def test_health_transitions_are_told_by_device():
+    good = inventory(devices=[device("a"), device("b")])
+    bad = inventory(devices=[device("a", health="Unhealthy", reason="Missing", message="unplugged"), device("b")])
+    assert told([good], [bad]) == [("DeviceUnhealthy", f"{KVM} a on node node-1 is Unhealthy: Missing: unplugged")]
+    assert told([bad], [good]) == [("DeviceHealthy", f"{KVM} a on node node-1 is Healthy again")]
+    assert told([bad], [bad]) == []
+    assert told([good], [inventory(devices=[device("b")])]) == []
+
+
+def test_a_device_that_is_unhealthy_at_first_sight_is_told_under_a_key_that_stays():
+    bad = inventory(devices=[device("a", health="Unhealthy"), device("b")])
+    (first,) = health_transitions([], [bad])
+    (again,) = health_transitions([], [bad])
+    assert first.key == again.key
+    later = inventory(devices=[device("a", health="Unhealthy", since="2026-05-09T00:00:00Z"), device("b")])
+    assert health_transitions([], [later])[0].key != first.key
