@@ -93,11 +93,12 @@ def _run_pod(target: Target, image: str) -> None:
         try:
             target.kubectl("wait", "--for=condition=Ready", "-f", "-", "--timeout=60s", stdin=manifest)
             _wait_for_words(target)
+            _wait_for_holders(target)
         except LocalClusterError:
             _show(target, "describe", "-f", str(_POD))
             raise
     _show(target, "logs", "demo")
-    _show(target, "get", "devicepluginconfigs")
+    _show(target, "get", "nodedeviceinventories")
 
 
 def _wait_for_words(target: Target) -> None:
@@ -109,6 +110,17 @@ def _wait_for_words(target: Target) -> None:
         if said and said == before:
             return
         time.sleep(0.3)
+
+
+def _wait_for_holders(target: Target) -> None:
+    """The agent learns some seconds after a pod's start who holds what; the demo shows it if it comes soon."""
+    deadline = time.monotonic() + 15
+    while time.monotonic() < deadline:
+        inventories = json.loads(target.kubectl("get", "nodedeviceinventories", "-o", "json"))["items"]
+        resources = [each for item in inventories for each in item.get("status", {}).get("resources", [])]
+        if any(each.get("allocated") for each in resources):
+            return
+        time.sleep(0.5)
 
 
 def _remove(target: Target) -> None:
