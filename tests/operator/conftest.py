@@ -79,7 +79,8 @@ class Operators:
         self._own.clear()
 
     def _start(self, **settings: object) -> OperatorProcess:
-        return OperatorProcess(kubeconfig=self._cluster.kubeconfig, namespace=NAMESPACE, log=self._log, **settings)
+        given = {"kubeconfig": self._cluster.kubeconfig, "namespace": NAMESPACE, **settings}
+        return OperatorProcess(log=self._log, **given)
 
 
 @pytest.fixture(scope="session")

@@ -22,6 +22,9 @@ CONFIGS = f"{V1}/devicepluginconfigs"
 INVENTORIES = f"{V1}/nodedeviceinventories"
 NODES = "/api/v1/nodes"
 EVENTS = "/api/v1/namespaces/default/events"
+DAEMONSETS = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets"
+CONFIGMAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 _CONTENT = {"PATCH": "application/merge-patch+json"}
 _TRIES = 25
 
@@ -152,3 +155,26 @@ def condition(obj: Object, kind: str) -> Object:
     """The object's condition; {} before its first pass."""
     conditions = obj.get("status", {}).get("conditions", [])
     return next((c for c in conditions if c["type"] == kind), {})
+
+
+def accepted(kube: Kube, name: str) -> Object:
+    """The verdict on the object's present generation."""
+
+    def judged() -> Object | None:
+        obj = kube.get(f"{CONFIGS}/{name}")
+        found = condition(obj, "Accepted")
+        return found if found.get("observedGeneration") == obj["metadata"]["generation"] else None
+
+    return eventually(f"a verdict on {name}", judged)
+
+
+def both(owned: Owned, name: str) -> tuple[Object, Object]:
+    """ConfigMap and DaemonSet of a config's only pool, once they are there."""
+
+    def found() -> tuple[Object, Object] | None:
+        configmaps, daemonsets = owned(name, "configmaps"), owned(name)
+        if not configmaps or not daemonsets:
+            return None
+        return next(iter(configmaps.values())), next(iter(daemonsets.values()))
+
+    return eventually(f"the objects of {name}", found)

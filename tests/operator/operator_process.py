@@ -29,13 +29,11 @@ _SETTINGS = {
 class OperatorProcess:
     """`settings`: flags without dashes, over ones that make a test quick."""
 
-    def __init__(self, *, kubeconfig: Path, namespace: str, log: Path, **settings: object) -> None:
+    def __init__(self, *, log: Path, **settings: object) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
         given = {
             **_SETTINGS,
-            "kubeconfig": kubeconfig,
-            "namespace": namespace,
             "agent-image": IMAGE,
             "listen": f"127.0.0.1:{self.port}",
             "log-level": "debug",

@@ -6,40 +6,22 @@ from typing import Any
 
 import pytest
 from device_agent.contract import names
-from kubeapi import CONFIGS, NAMESPACE, NODES, Kube, Object, Owned, condition, config, eventually, node, pool
+from kubeapi import (
+    CONFIGMAPS,
+    CONFIGS,
+    DAEMONSETS,
+    NODES,
+    Kube,
+    Object,
+    Owned,
+    accepted,
+    both,
+    config,
+    eventually,
+    node,
+    pool,
+)
 from operator_process import IMAGE, OperatorProcess
-
-DAEMONSETS = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets"
-CONFIGMAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
-
-
-def accepted(kube: Kube, name: str) -> Object:
-    """The verdict on the object's present generation."""
-
-    def judged() -> Object | None:
-        obj = kube.get(f"{CONFIGS}/{name}")
-        found = condition(obj, "Accepted")
-        return found if found.get("observedGeneration") == obj["metadata"]["generation"] else None
-
-    return eventually(f"a verdict on {name}", judged)
-
-
-def both(owned: Owned, name: str) -> tuple[Object, Object]:
-    """ConfigMap and DaemonSet of a config's only pool, once they are there."""
-
-    def found() -> tuple[Object, Object] | None:
-        configmaps, daemonsets = owned(name, "configmaps"), owned(name)
-        if not configmaps or not daemonsets:
-            return None
-        return next(iter(configmaps.values())), next(iter(daemonsets.values()))
-
-    return eventually(f"the objects of {name}", found)
-
-
-def settled_passes(operator: OperatorProcess, *, more: float = 1) -> None:
-    """Returns after `more` passes have come to their end."""
-    before = operator.metric("reconcile_seconds_count")
-    eventually("another pass", lambda: operator.metric("reconcile_seconds_count") >= before + more)
 
 
 def test_each_pool_gets_a_configmap_and_a_daemonset(operator: OperatorProcess, kube: Kube, owned: Owned) -> None:
@@ -287,8 +269,7 @@ def test_a_pool_that_leaves_takes_its_objects_and_nothing_else(
     kube.patch(f"{CONFIGS}/leave", {"spec": {"nodePools": [pool("stays", a="x")]}})
     eventually("its DaemonSet is gone", lambda: set(owned("leave")) == {"stays", "old"})
     eventually("its ConfigMap is gone", lambda: set(owned("leave", "configmaps")) == {"stays"})
-    settled_passes_after = accepted(kube, "leave")
-    assert settled_passes_after["status"] == "True"
+    assert accepted(kube, "leave")["status"] == "True"
     assert kube.find(f"{DAEMONSETS}/foreign")
 
 

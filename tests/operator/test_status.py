@@ -1,0 +1,215 @@
+"""What `kubectl get dpc` tells: from nodes, agent pods and inventories to counts, conditions and Events."""
+
+from typing import Any
+
+from agents import Agent, now, ready_node
+from conftest import Operators
+from kubeapi import (
+    CONFIGS,
+    DAEMONSETS,
+    EVENTS,
+    INVENTORIES,
+    NAMESPACE,
+    NODES,
+    Kube,
+    Object,
+    Owned,
+    both,
+    condition,
+    config,
+    eventually,
+    node,
+    pool,
+)
+from operator_process import OperatorProcess
+
+RESOURCE = "example.com/dev"
+
+
+def apply(kube: Kube, name: str, owned: Owned, *nodes: str, **spec: Any) -> tuple[Object, list[Agent]]:
+    """A config with one pool `edge` on `nodes`, and their agents, not running yet."""
+    for each in nodes:
+        ready_node(kube, node(each, pool=name))
+    kube.create(CONFIGS, config(name, resource=RESOURCE, nodePools=[pool("edge", pool=name)], **spec))
+    _, daemonset = both(owned, name)
+    return daemonset, [Agent(kube, daemonset, each) for each in nodes]
+
+
+def status_of(kube: Kube, name: str) -> Object:
+    return kube.get(f"{CONFIGS}/{name}").get("status", {})
+
+
+def events_about(kube: Kube, name: str) -> list[tuple[str, str]]:
+    """(reason, message), oldest first."""
+    found = [e for e in kube.items(EVENTS) if e["involvedObject"]["name"] == name]
+    found.sort(key=lambda e: int(e["metadata"]["resourceVersion"]))
+    return [(e["reason"], e["message"]) for e in found]
+
+
+def reaches(kube: Kube, name: str, kind: str, value: str) -> Object:
+    """The condition once it has the value."""
+    return eventually(
+        f"{kind}={value}",
+        lambda: (found := condition(kube.get(f"{CONFIGS}/{name}"), kind)).get("status") == value and found,
+    )
+
+
+def test_counts_and_holders_come_from_the_agents_reports(operator: OperatorProcess, kube: Kube, owned: Owned) -> None:
+    _, agents = apply(kube, "counts", owned, "counts-1", "counts-2")
+    for agent in agents:
+        agent.run()
+    agents[0].report({"a": "Healthy", "b": "Healthy"}, resource=RESOURCE, allocated={"a": "trainer"})
+    agents[1].report({"c": "Healthy"}, resource=RESOURCE)
+
+    expected = {"nodes": "2/2", "devices": "3/3", "capacity": 3, "allocated": 1, "unhealthy": 0}
+    eventually("the summary", lambda: status_of(kube, "counts").get("summary") == expected)
+    reaches(kube, "counts", "Ready", "True")
+    status = status_of(kube, "counts")
+    (resource,) = status["resources"]
+    assert (resource["name"], resource["nodes"], resource["devices"]) == (RESOURCE, 2, 3)
+    first = next(n for n in status["nodes"] if n["name"] == "counts-1")
+    assert first["state"] == "Serving"
+    held = next(d for d in first["devices"] if d["id"] == "a")
+    assert held["allocatedTo"] == [{"namespace": "default", "pod": "trainer", "container": "main"}]
+    assert operator.metric("devices", config="counts", resource=RESOURCE, health="Healthy") == 3
+    assert operator.metric("config_condition", config="counts", type="Ready", status="True") == 1
+
+
+def test_every_condition_is_set_from_the_first_visit(operator: OperatorProcess, kube: Kube, owned: Owned) -> None:
+    kube.create(CONFIGS, config("early", nodePools=[pool("edge", pool="none")]))
+    both(owned, "early")
+
+    conditions = eventually("a status", lambda: status_of(kube, "early").get("conditions"))
+    assert {c["type"] for c in conditions} == {"Accepted", "Progressing", "Degraded", "Ready"}
+    assert all(c["reason"] and c["observedGeneration"] == 1 for c in conditions)
+
+
+def test_a_device_that_fails_is_named_degrades_and_is_told_once(operators: Operators, kube: Kube, owned: Owned) -> None:
+    operators.shared()
+    _, (agent,) = apply(kube, "fails", owned, "fails-1")
+    agent.run()
+    agent.report({"a": "Healthy", "b": "Healthy"}, resource=RESOURCE)
+    reaches(kube, "fails", "Ready", "True")
+
+    agent.report({"a": "Healthy", "b": "Unhealthy"}, resource=RESOURCE)
+    (unhealthy,) = eventually("it is named", lambda: status_of(kube, "fails").get("unhealthyDevices"))
+    assert "fails-1" in reaches(kube, "fails", "Degraded", "True")["message"]
+    assert (unhealthy["node"], unhealthy["id"], unhealthy["reason"]) == ("fails-1", "b", "Test")
+    told = eventually(
+        "an Event", lambda: (found := events_about(kube, "fails")) and "DeviceUnhealthy" in str(found) and found
+    )
+
+    operators.end_shared()
+    again = operators.start()
+    again.wait_leading()
+    eventually("a pass", lambda: again.metric("reconcile_seconds_count", result="accepted") >= 1)
+    agent.report({"a": "Healthy", "b": "Healthy"}, resource=RESOURCE)
+    eventually("its recovery is told", lambda: "DeviceHealthy" in str(events_about(kube, "fails")))
+    assert events_about(kube, "fails")[: len(told)] == told
+    reasons = [reason for reason, _ in events_about(kube, "fails")]
+    assert reasons.count("DeviceUnhealthy") == 1
+
+
+def test_an_agent_that_stops_being_ready_makes_its_node_stale(operators: Operators, kube: Kube, owned: Owned) -> None:
+    operators.start(pod_stale_seconds=1.0).wait_leading()
+    _, (agent,) = apply(kube, "stale", owned, "stale-1")
+    agent.run()
+    agent.report({"a": "Healthy"}, resource=RESOURCE)
+    reaches(kube, "stale", "Ready", "True")
+
+    agent.set_ready(ready=False, ago=0)
+    ready = reaches(kube, "stale", "Ready", "False")
+    assert "stale-1" in ready["message"]
+    assert status_of(kube, "stale")["nodes"][0]["state"] == "Stale"
+
+
+def test_a_heartbeat_that_stands_still_is_noticed_by_time_alone(operators: Operators, kube: Kube, owned: Owned) -> None:
+    operator = operators.start(heartbeat_stale_seconds=2.0)
+    operator.wait_leading()
+    _, (agent,) = apply(kube, "beat", owned, "beat-1")
+    agent.run()
+    agent.report({"a": "Healthy"}, resource=RESOURCE)
+    reaches(kube, "beat", "Ready", "True")
+
+    reaches(kube, "beat", "Ready", "False")
+    assert status_of(kube, "beat")["nodes"][0]["reason"] == "NoHeartbeat"
+    agent.report({"a": "Healthy"}, resource=RESOURCE, lastHeartbeatTime=now(ago=-5))
+    reaches(kube, "beat", "Ready", "True")
+
+
+def test_a_node_without_a_pod_names_the_taint_or_the_failed_creation(
+    operator: OperatorProcess, kube: Kube, owned: Owned
+) -> None:
+    daemonset, _ = apply(kube, "without", owned, "without-1")
+    message = "pods is forbidden: violates PodSecurity"
+    kube.create(
+        f"/api/v1/namespaces/{NAMESPACE}/events",
+        {
+            "metadata": {"name": "without.1", "namespace": NAMESPACE},
+            "involvedObject": {
+                "apiVersion": "apps/v1",
+                "kind": "DaemonSet",
+                "name": daemonset["metadata"]["name"],
+                "namespace": NAMESPACE,
+            },
+            "reason": "FailedCreate",
+            "message": message,
+            "type": "Warning",
+            "firstTimestamp": now(),
+            "lastTimestamp": now(),
+        },
+    )
+    eventually("the cause in the node's message", lambda: message in str(status_of(kube, "without").get("nodes")))
+    assert status_of(kube, "without")["nodes"][0]["state"] == "Pending"
+
+    kube.patch(
+        f"{CONFIGS}/without",
+        {"spec": {"nodePools": [{**pool("edge", pool="without"), "tolerations": []}]}},
+    )
+    kube.patch(
+        f"{NODES}/without-1", {"spec": {"taints": [{"key": "dedicated", "value": "db", "effect": "NoSchedule"}]}}
+    )
+    eventually("the taint", lambda: "dedicated" in str(status_of(kube, "without").get("nodes")))
+
+
+def test_a_deleted_node_leaves_the_status_and_then_its_inventory_goes(
+    operators: Operators, kube: Kube, owned: Owned
+) -> None:
+    operator = operators.start(inventory_grace_seconds=1.5)
+    operator.wait_leading()
+    _, agents = apply(kube, "leaving", owned, "leaving-1", "leaving-2")
+    for agent in agents:
+        agent.run()
+        agent.report({"a": "Healthy"}, resource=RESOURCE)
+    eventually("both", lambda: status_of(kube, "leaving").get("summary", {}).get("nodes") == "2/2")
+
+    agents[0].end()
+    kube.delete(f"{NODES}/leaving-1")
+    eventually("one", lambda: status_of(kube, "leaving")["summary"]["nodes"] == "1/1")
+    eventually("its inventory is deleted", lambda: kube.find(f"{INVENTORIES}/leaving.leaving-1") is None)
+    assert kube.find(f"{INVENTORIES}/leaving.leaving-2")
+
+    kube.patch(f"{NODES}/leaving-2", {"metadata": {"labels": {"pool": "another"}}})
+    eventually("so is that of a node that left the pool", lambda: kube.find(f"{INVENTORIES}/leaving.leaving-2") is None)
+
+
+def test_a_forged_status_is_put_right(operator: OperatorProcess, kube: Kube, owned: Owned) -> None:
+    apply(kube, "forged", owned, "forged-1")
+    eventually("a status", lambda: status_of(kube, "forged").get("pools"))
+    kube.patch(f"{CONFIGS}/forged/status", {"status": {"summary": {"nodes": "99/99"}, "pools": []}})
+    kube.patch(f"{NODES}/forged-1", {"metadata": {"labels": {"any": "pass"}}})
+    eventually("it is put right", lambda: status_of(kube, "forged")["summary"]["nodes"] == "0/1")
+    assert status_of(kube, "forged")["pools"]
+
+
+def test_deletion_needs_no_operator(operators: Operators, kube: Kube, owned: Owned) -> None:
+    operators.shared()
+    daemonset, _ = apply(kube, "deleted", owned, "deleted-1")
+    operators.end_shared()
+
+    kube.delete(f"{CONFIGS}/deleted")
+    assert kube.find(f"{CONFIGS}/deleted") is None, "a finalizer keeps it"
+    # the garbage collector, which does not run here, goes by this
+    (owner,) = kube.get(f"{DAEMONSETS}/{daemonset['metadata']['name']}")["metadata"]["ownerReferences"]
+    assert owner["kind"] == "DevicePluginConfig"
+    assert owner["controller"] is True
