@@ -153,6 +153,12 @@ CASES = (
         "6,667 devices x 3 replicas = 20,001 ids, a node can offer at most 20,000",
         _one(devices=[{"simulated": {"count": 6667}}], sharing={"replicas": 3}),
     ),
+    Case(
+        "20,001 ids in two entries",
+        OPERATOR,
+        "20,001 devices x 1 replicas = 20,001 ids, a node can offer at most 20,000",
+        _one(devices=[{"simulated": {"count": 20000}}, {"simulated": {"count": 1}}]),
+    ),
     # ---- attributes and placeholders
     Case(
         "unknown attribute",

@@ -115,13 +115,14 @@ def _sources(resource: Resource, where: str) -> Iterator[str]:
             for text in entry.pci.ids:
                 if ":" not in text and text != "*":
                     yield f"{at}.pci.ids: {text!r} must be vendor:device as lspci -n prints it: 15b3:1017, 15b3:*"
-        if entry.simulated is not None:
-            count, replicas = entry.simulated.count, resource.sharing.replicas
-            if count * replicas > names.MAX_IDS:
-                yield (
-                    f"{at}.simulated.count: {count:,} devices x {replicas:,} replicas = {count * replicas:,} ids, "
-                    f"a node can offer at most {names.MAX_IDS:,} of one resource; lower count or replicas"
-                )
+    simulated = [i for i, entry in enumerate(resource.devices) if entry.simulated is not None]
+    count, replicas = sum(e.simulated.count for e in resource.devices if e.simulated), resource.sharing.replicas
+    ids = count * replicas
+    if ids > names.MAX_IDS:
+        yield (
+            f"{where}.devices[{simulated[0]}].simulated.count: {count:,} devices x {replicas:,} replicas = {ids:,} ids, "
+            f"a node can offer at most {names.MAX_IDS:,} of one resource; lower count or replicas"
+        )
 
 
 def _attributes(resource: Resource, where: str, sources: frozenset[str]) -> Iterator[str]:
