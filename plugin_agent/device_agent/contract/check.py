@@ -120,8 +120,8 @@ def _sources(resource: Resource, where: str) -> Iterator[str]:
     ids = count * replicas
     if ids > names.MAX_IDS:
         yield (
-            f"{where}.devices[{simulated[0]}].simulated.count: {count:,} devices x {replicas:,} replicas = {ids:,} ids, "
-            f"a node can offer at most {names.MAX_IDS:,} of one resource; lower count or replicas"
+            f"{where}.devices[{simulated[0]}].simulated.count: {count:,} devices x {replicas:,} replicas = "
+            f"{ids:,} ids, a node can offer at most {names.MAX_IDS:,} of one resource; lower count or replicas"
         )
 
 
