@@ -253,7 +253,8 @@ def _fill(
     shown = room.take(resources, most=MAX_RESOURCES)
     status["resources"] = shown
     _count(status, "resourcesOmitted", len(resources) - len(shown))
-    shown = room.take(unhealthy, most=MAX_UNHEALTHY)
+    # half of the room at most: what breaks every device must not hide every node
+    shown = room.take(unhealthy, most=MAX_UNHEALTHY, keep=room.left // 2)
     status["unhealthyDevices"] = shown
     _count(status, "unhealthyDevicesOmitted", status["summary"]["unhealthy"] - len(shown))
     order = sorted(reports, key=lambda r: (not r.problem, r.name))
@@ -300,13 +301,18 @@ class _Room:
     def __init__(self, left: int) -> None:
         self.left = left
 
-    def take(self, items: Iterable[dict[str, Any]], *, most: int, around: str = "") -> list[dict[str, Any]]:
-        """The items that fit, from the first on, up to the first that does not. `around`: text they come with."""
+    def take(
+        self, items: Iterable[dict[str, Any]], *, most: int, keep: int = 0, around: str = ""
+    ) -> list[dict[str, Any]]:
+        """The items that fit, from the first on, up to the first that does not.
+
+        `keep`: bytes that they must leave; `around`: text that they come with.
+        """
         self.left -= len(around)
         taken: list[dict[str, Any]] = []
         for item in items:
             needed = size(item) + 2
-            if needed > self.left or len(taken) >= most:
+            if needed > self.left - keep or len(taken) >= most:
                 break
             self.left -= needed
             taken.append(item)

@@ -8,9 +8,14 @@ import pytest
 import yaml
 from bad_specs import API, CASES, Case, config, entry
 from device_operator.errors import InvalidSpecError
+from device_operator.model import Observed
+from device_operator.pools import Accepted, assignment
+from device_operator.render import render
 from device_operator.spec import parse_spec
+from device_operator.status import compute
 from kubeapi import CONFIGS, INVENTORIES, Kube, Object, RefusedError
 from localcluster import Cluster, LocalClusterError, places
+from unit.operator_core import build
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -222,6 +227,42 @@ def test_kubectl_shows_the_summary_and_more_with_wide(api: Cluster):
         assert wide[1][6:] == ["1", "48", "ImagePullFailed"]
     finally:
         api.kubectl("delete", "dpc", "columns")
+
+
+def test_the_status_of_a_big_fleet_is_stored_whole(kube: Kube):
+    names = [f"node-{i:05}" for i in range(5000)]
+    devices = [build.device(f"d{i}", health="Unhealthy", reason="Missing", message="<&>") for i in range(8)]
+    holders = [{"namespace": "default", "pod": "p", "container": "c"}]
+    devices.append(build.device("held", allocatedTo=holders))
+    spec = build.spec()
+    nodes = tuple(build.node(name) for name in names)
+    status = compute(
+        build.LAB,
+        generation=1,
+        verdict=Accepted(spec),
+        observed=Observed(
+            now=build.NOW,
+            nodes=nodes,
+            pods=tuple(build.pod(name) for name in names),
+            inventories=tuple(
+                build.inventory(
+                    n, resources=[build.counts(devices=9, healthy=1)], devices=devices if i % 9 == 0 else []
+                )
+                for i, n in enumerate(names)
+            ),
+        ),
+        previous={},
+        assigned=assignment(spec, nodes=nodes, others=[]),
+        manifests=render(build.LAB, spec, build.SETTINGS),
+    )
+    assert len(json.dumps(status)) > 250 * 1024
+    kube.create(CONFIGS, config({"resources": [entry()]}, name="fleet"))
+    try:
+        kube.patch(f"{CONFIGS}/fleet/status?fieldValidation=Strict", {"status": status})
+        assert kube.get(f"{CONFIGS}/fleet")["status"] == status
+        assert status["summary"]["devices"] == "5000/45000"
+    finally:
+        kube.delete(f"{CONFIGS}/fleet")
 
 
 def fields(schema: dict[str, Any], path: str = "") -> list[tuple[str, dict[str, Any]]]:

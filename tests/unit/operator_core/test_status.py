@@ -435,6 +435,15 @@ def test_a_big_fleet_is_cut_in_order_and_counted():
     assert found["summary"]["devices"] == "35000/40000"
 
 
+def test_a_failure_of_every_device_does_not_hide_the_nodes():
+    seen = fleet(2000)
+    bad = [device(f"d{i}", health="Unhealthy", message="x" * 300) for i in range(8)]
+    seen["inventories"] = tuple(inventory(n.name, devices=bad) for n in seen["nodes"])
+    found = status(**seen)
+    assert size(found["unhealthyDevices"]) < 200 * 1024
+    assert len(found["nodes"]) > 300
+
+
 def test_a_small_fleet_is_not_cut():
     found = status(**fleet(20))
     assert not [key for key in found if key.endswith("Omitted")]
