@@ -248,6 +248,9 @@ class _Fields(logging.Formatter):
 
 def configure_logging(*, level: str, style: str) -> None:
     """Logs to standard error. `level` as in LOG_LEVELS; `style`: json or text."""
+    # what no line shows is not gathered (logging HOWTO, "Optimization")
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    logging._srcfile = None  # noqa: SLF001 - the documented switch
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Fields(as_json=style == "json"))
     logging.basicConfig(level=LOG_LEVELS[level], handlers=[handler], force=True)

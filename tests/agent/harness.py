@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -86,23 +87,29 @@ class Node:
 
 
 class AgentProcess:
-    """`device-agent serve` as a process; its log is read as it comes."""
+    """`device-agent serve` as a process; its log is read as it comes, unless `unread`."""
 
     def __init__(
-        self, node: Node, *arguments: str, settings: dict[str, float] | None = None, env: dict[str, str]
+        self,
+        node: Node,
+        *arguments: str,
+        settings: dict[str, float] | None = None,
+        env: dict[str, str],
+        unread: bool = False,
     ) -> None:
         values = FAST | (settings or {})
+        self._port = _free_port() if unread else 0
         self.started = time.monotonic()
         self.process = subprocess.Popen(
             [
                 sys.executable, "-W", "error", "-m", "device_agent", "serve",
                 "--config", str(node.config), "--kubelet-dir", str(node.plugins),
                 "--pod-resources", str(node.pod_resources), "--host-root", str(node.host),
-                "--listen", "127.0.0.1:0", "--log-format", "json", "--log-level", "Debug",
+                "--listen", f"127.0.0.1:{self._port}", "--log-format", "json", "--log-level", "Debug",
                 *(f"--set={name}={value}" for name, value in values.items()),
                 *arguments,
             ],
-            stderr=subprocess.PIPE, text=True, env={**os.environ, **env},
+            stderr=subprocess.DEVNULL if unread else subprocess.PIPE, text=True, env={**os.environ, **env},
         )  # fmt: skip
         self.log: list[dict[str, Any]] = []
         self.noise: list[str] = []
@@ -110,7 +117,8 @@ class AgentProcess:
         self._reader.start()
 
     def _read(self) -> None:
-        assert self.process.stderr is not None
+        if self.process.stderr is None:
+            return
         for line in self.process.stderr:
             try:
                 self.log.append(json.loads(line))
@@ -127,7 +135,7 @@ class AgentProcess:
 
     @property
     def port(self) -> int:
-        return int(self.wait_said("probes")["port"])
+        return self._port or int(self.wait_said("probes")["port"])
 
     def get(self, path: str) -> tuple[int, str]:
         try:
@@ -138,7 +146,13 @@ class AgentProcess:
                 return error.code, error.read().decode()
 
     def wait_ready(self) -> None:
-        until(lambda: self.get("/readyz")[0] == 200, what="ready")
+        def ready() -> bool:
+            try:
+                return self.get("/readyz")[0] == 200
+            except urllib.error.URLError:
+                return False  # not listening yet
+
+        until(ready, what="ready")
 
     def metric(self, sample: str) -> float | None:
         """The value of a sample, written as in the exposition."""
@@ -174,11 +188,22 @@ class Start:
         self.agents: list[AgentProcess] = []
 
     def __call__(
-        self, *arguments: str, settings: dict[str, float] | None = None, env: dict[str, str] | None = None
+        self,
+        *arguments: str,
+        settings: dict[str, float] | None = None,
+        env: dict[str, str] | None = None,
+        unread: bool = False,
     ) -> AgentProcess:
         identity = {"CONFIG_UID": "0b7e6a3c-1111-4222-8333-444455556666"}
         if not any(argument.startswith("--report") for argument in arguments):
             arguments = ("--report=none", *arguments)
-        agent = AgentProcess(self._node, *arguments, settings=settings, env=identity | (env or {}))
+        environment = identity | (env or {})
+        agent = AgentProcess(self._node, *arguments, settings=settings, env=environment, unread=unread)
         self.agents.append(agent)
         return agent
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -48,6 +48,7 @@ class Client:
     endpoint: str
     options: dp.DevicePluginOptions
     channel: grpc.Channel
+    life: int
     stream: "grpc._channel._MultiThreadedRendezvous | None" = None
     ended: threading.Event = field(default_factory=threading.Event)
 
@@ -74,6 +75,7 @@ class Kubelet:
         self._lock = threading.RLock()
         self._servers: list[grpc.Server] = []
         self._alive = False
+        self._life = 0
 
     # Life
 
@@ -83,6 +85,7 @@ class Kubelet:
             if stat.S_ISSOCK(path.lstat().st_mode):
                 path.unlink()
         self._alive = True
+        self._life += 1
         self._serve(self.socket, rpc.REGISTER, self._register)
         if self.pod_resources is not None:
             self.serve_pod_resources(self.pod_resources)
@@ -167,7 +170,7 @@ class Kubelet:
         except grpc.RpcError as error:
             channel.close()
             return self._refuse(context, f"failed to get device plugin options: {error.code()}")
-        client = Client(endpoint=request.endpoint, options=options, channel=channel)
+        client = Client(endpoint=request.endpoint, options=options, channel=channel, life=self._life)
         with self._lock:
             if not self._alive:
                 context.abort(grpc.StatusCode.UNAVAILABLE, "gone")
@@ -192,20 +195,20 @@ class Kubelet:
             request_serializer=dp.Empty.SerializeToString,
             response_deserializer=bytes,
         )
-        client.stream = watch(dp.Empty())
         try:
+            client.stream = watch(dp.Empty())
             for raw in client.stream:
                 if len(raw) > GO_MESSAGE_LIMIT:
                     self._tell(f"{name}: a list of {len(raw)} bytes")
                     client.stream.cancel()
                     break
                 self._listed(name, client, dp.ListAndWatchResponse.FromString(raw))
-        except grpc.RpcError:
-            pass
+        except (grpc.RpcError, ValueError):
+            pass  # ValueError: the channel was closed before the stream began
         finally:
             with self._lock:
                 # by name, whichever client that is now: handler.go up to 1.36 (#127803)
-                if self._alive and self.clients.pop(name, None) is not None:
+                if client.life == self._life and self.clients.pop(name, None) is not None:
                     self.devices[name] = {i: ("Unhealthy", n) for i, (_, n) in self.devices.get(name, {}).items()}
             client.ended.set()
             client.channel.close()
@@ -223,6 +226,8 @@ class Kubelet:
                 self._tell(f"{name}: {device.ID} is on NUMA node -1")
             found[device.ID] = (device.health, tuple(node.ID for node in device.topology.nodes))
         with self._lock:
+            if client.life != self._life or not self._alive:
+                return  # a thread of a kubelet that has died
             if self.clients.get(name) is not client:
                 self._tell(f"{name}: a list on the stream of an older registration")
             for other, devices in self.devices.items():

@@ -104,6 +104,7 @@ class ResourceServer:
         self._coalesce = coalesce_seconds
         self._on_stream = on_stream
         self._on_allocated = on_allocated
+        self._loop = asyncio.get_running_loop()
         self._server: grpc.aio.Server | None = None
         self._turn = asyncio.Event()
         self._ending = False
@@ -218,15 +219,16 @@ class ResourceServer:
         answer = dp.AllocateResponse()
         try:
             for container in request.container_requests:
-                answer.container_responses.append(self._one_container(tuple(container.devices_ids)))
+                answer.container_responses.append(self._one_container(container.devices_ids))
         except AllocationRefused as refused:
             self._metrics.allocated(self.resource, seconds=time.monotonic() - begun, error=True)
             logger.warning("allocation refused", extra={"resource": self.resource, "error": str(refused)})
             await context.abort(_code(refused), str(refused))
-        self._metrics.allocated(self.resource, seconds=time.monotonic() - begun, error=False)
+        # a pod waits for the answer, nobody for the books
+        self._loop.call_soon(self._allocated, request, time.monotonic() - begun)
         return answer
 
-    def _one_container(self, ids: tuple[str, ...]) -> dp.ContainerAllocateResponse:
+    def _one_container(self, ids: Sequence[str]) -> dp.ContainerAllocateResponse:
         ticket = self._table.allocation_begun(self.resource, ids, now=time.monotonic())
         handed_out = False
         try:
@@ -235,9 +237,14 @@ class ResourceServer:
             handed_out = True
         finally:
             self._table.allocation_ended(ticket, now=time.monotonic(), handed_out=handed_out)
-        self._on_allocated(self.resource, ids)
-        logger.info("allocated", extra={"resource": self.resource, "ids": ",".join(ids)})
         return answer
+
+    def _allocated(self, request: dp.AllocateRequest, seconds: float) -> None:
+        self._metrics.allocated(self.resource, seconds=seconds, error=False)
+        for container in request.container_requests:
+            ids = tuple(container.devices_ids)
+            self._on_allocated(self.resource, ids)
+            logger.info("allocated", extra={"resource": self.resource, "ids": ",".join(ids)})
 
     async def _preferred(
         self, request: dp.PreferredAllocationRequest, _context: _Context

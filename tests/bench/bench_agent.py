@@ -1,0 +1,324 @@
+"""Measures the agent against its budgets (docs of the budgets: the table that this prints).
+
+bench_agent.py [--json FILE] [--without NAME]...     NAME: memory start allocate register hotplug
+Exit status 1 when a budget is exceeded or a part could not be measured. Latencies are ratios to a bare grpc.aio
+server that echoes, measured in turns with the agent: the machine's speed cancels out. Of several rounds the best
+counts, as the machine may be shared.
+"""
+
+import argparse
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import grpc
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from agent.harness import AgentProcess, Node, Start, document, simulated
+from agent.standin import Kubelet, until
+from device_agent.kubelet import rpc
+from device_agent.kubelet.proto import deviceplugin_pb2 as dp
+
+SLOW = {"scan_interval": 60.0, "holders_poll_min": 10.0, "holders_poll_max": 30.0, "holders_soon": 1.0,
+        "config_poll": 10.0, "directory_poll": 2.0}  # fmt: skip
+"""The agent's own settings: what the harness shortens for tests would be measured, too."""
+ROUNDS = 3
+CALLS = 1500
+LOOPS = range(240, 244)
+SIM = "example.com/sim"
+
+_ECHO = """
+import asyncio, sys, grpc
+async def main():
+    async def echo(request, context):
+        return request
+    server = grpc.aio.server()
+    handler = grpc.unary_unary_rpc_method_handler(echo)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("bench.Echo", {"Echo": handler}),))
+    server.add_insecure_port("unix:" + sys.argv[1])
+    await server.start()
+    print("ready", flush=True)
+    await server.wait_for_termination()
+asyncio.run(main())
+"""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One line of the table. `budget` None: told, not judged."""
+
+    name: str
+    value: float
+    unit: str
+    budget: float | None = None
+
+    @property
+    def exceeded(self) -> bool:
+        return self.budget is not None and self.value > self.budget
+
+
+@contextlib.contextmanager
+def place() -> Iterator[tuple[Node, Kubelet, Callable[..., AgentProcess]]]:
+    root = Path(tempfile.mkdtemp(prefix="da-", dir="/tmp"))
+    node = Node(root)
+    kubelet = Kubelet(node.plugins, pod_resources=node.pod_resources).start()
+    start = Start(node)
+    try:
+        yield node, kubelet, lambda *arguments: start("--log-level=Info", *arguments, settings=SLOW, unread=True)
+    finally:
+        for agent in start.agents:
+            if agent.process.poll() is None:
+                agent.terminate()
+        kubelet.stop()
+        shutil.rmtree(root)
+        if kubelet.violations:
+            raise AssertionError(kubelet.violations)
+
+
+def rss(pid: int | str) -> float:
+    """MiB."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    raise ValueError(pid)
+
+
+def memory() -> Iterator[Result]:
+    code = (
+        "import os; os.environ['GRPC_ENABLE_FORK_SUPPORT'] = '0'\n"
+        "import device_agent.__main__, device_agent.agent\n"
+        "print(open('/proc/self/status').read().split('VmRSS:')[1].split()[0])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    yield Result("memory after import", int(done.stdout) / 1024, "MiB", 48)
+    with place() as (node, kubelet, start):
+        node.configure(document(simulated(count=8)))
+        agent = start()
+        ids = sorted(kubelet.wait_for(SIM, 8))
+        agent.wait_ready()
+        with channel_to(kubelet) as channel:
+            allocate = unary(channel, rpc.ALLOCATE)
+            request = allocate_request(ids[:1])
+            for _ in range(2000):
+                allocate(request)
+            before = rss(agent.process.pid)
+            yield Result("memory serving 8 devices", before, "MiB", 50)
+            for _ in range(10_000):
+                allocate(request)
+        # one page run of the allocator is no growth
+        yield Result("growth over 10,000 Allocates", rss(agent.process.pid) - before, "MiB", 0.5)
+
+
+def start_up() -> Iterator[Result]:
+    times = []
+    for _ in range(5):
+        with place() as (node, kubelet, start):
+            node.configure(document(simulated(count=8)))
+            agent = start()
+            until(lambda: kubelet.registrations, what="registered")
+            times.append(kubelet.registrations[0][1] - agent.started)
+            kubelet.wait_for(SIM, 8)
+    yield Result("process start to registered, median of 5", statistics.median(times), "s", 0.5)
+
+
+def allocate() -> Iterator[Result]:
+    with echo_server() as echo_channel, place() as (node, kubelet, start):
+        entry = {"name": SIM, "devices": [{"simulated": {"count": 8, "numaNodes": 2}}]}
+        many = {"name": "example.com/many", "devices": [{"simulated": {"count": 1000, "numaNodes": 2}}]}
+        node.configure(document(entry, many))
+        start()
+        eight, thousand = sorted(kubelet.wait_for(SIM, 8)), sorted(kubelet.wait_for("example.com/many", 1000))
+        echo = echo_channel.unary_unary("/bench.Echo/Echo")
+        with channel_to(kubelet) as few, channel_to(kubelet, "example.com/many") as lots:
+            payload = allocate_request(eight[:1]).SerializeToString()
+            cases: dict[str, Callable[[], object]] = {}
+
+            def case(name: str, channel: grpc.Channel, method: rpc.Method, request: object) -> None:
+                call = unary(channel, method)
+                cases[name] = lambda: call(request)
+
+            case("Allocate, 8 devices", few, rpc.ALLOCATE, allocate_request(eight[:1]))
+            case("Allocate, 1,000 devices", lots, rpc.ALLOCATE, allocate_request(thousand[:1]))
+            case("preferred 4 of 8, topology", few, rpc.PREFERRED, preferred_request(eight, 4))
+            for size in (1, 4, 500, 999):
+                case(f"preferred {size} of 1,000", lots, rpc.PREFERRED, preferred_request(thousand, size))
+            best = {name: (float("inf"), float("inf")) for name in cases}
+            base = []
+            for _ in range(ROUNDS):
+                for name, call in cases.items():
+                    calls = CALLS if name.startswith("Allocate") else CALLS // 5
+                    bare, ours = in_turns(lambda: echo(payload), call, calls=calls)
+                    base.append(quantiles(bare))
+                    ratio = tuple(a / b for a, b in zip(quantiles(ours), quantiles(bare), strict=True))
+                    best[name] = tuple(map(min, best[name], ratio))
+    yield Result("echo p50", min(p50 for p50, _ in base) * 1000, "ms")
+    yield Result("echo p99", min(p99 for _, p99 in base) * 1000, "ms")
+    budgets = {"Allocate, 8 devices": (1.3, 2.0), "preferred 4 of 8, topology": (2.0, None)}
+    for name, (p50, p99) in best.items():
+        most = budgets.get(name, (10.0, None) if name.startswith("preferred") else (None, None))
+        yield Result(f"{name}: p50", p50, "x echo", most[0])
+        yield Result(f"{name}: p99", p99, "x echo", most[1])
+
+
+def in_turns(
+    first: Callable[[], object], second: Callable[[], object], *, calls: int
+) -> tuple[list[float], list[float]]:
+    """Seconds of each call, the two alternating in short runs."""
+    times: tuple[list[float], list[float]] = ([], [])
+    for call in (first, second):
+        for _ in range(50):
+            call()
+    for _ in range(calls // 50):
+        for call, into in zip((first, second), times, strict=True):
+            for _ in range(50):
+                begun = time.perf_counter()
+                call()
+                into.append(time.perf_counter() - begun)
+    return times
+
+
+def quantiles(times: list[float]) -> tuple[float, float]:
+    cuts = statistics.quantiles(times, n=100)
+    return cuts[49], cuts[98]
+
+
+def register() -> Iterator[Result]:
+    times = []
+    with place() as (node, kubelet, start):
+        node.configure(document(*(simulated(f"example.com/sim{n}", 2) for n in range(8))))
+        start()
+        names = [f"example.com/sim{n}" for n in range(8)]
+        for name in names:
+            kubelet.wait_for(name, 2)
+        for turn in range(7):
+            kubelet.stop()
+            time.sleep(0.3)  # a kubelet takes longer to come back; the agent has begun to try again
+            before = len(kubelet.registrations)
+            begun = time.monotonic()
+            kubelet.start()
+            until(lambda: len(kubelet.registrations) == before + 8, what=f"turn {turn}")  # noqa: B023 - as above
+            times.append(kubelet.registrations[-1][1] - begun)
+            for name in names:
+                kubelet.wait_for(name, 2)
+    yield Result("kubelet.sock again to all 8 registered, median of 7", statistics.median(times), "s", 0.3)
+    yield Result("the same, slowest", max(times), "s")
+
+
+def hotplug() -> Iterator[Result]:
+    added, removed = [], []
+    loops = {"name": "example.com/loop", "devices": [{"sysfs": {"subsystem": "block", "names": ["loop24*"]}}]}
+    with place() as (node, kubelet, start), Path("/dev/loop-control").open("rb") as control:
+        for number in LOOPS:
+            if Path(f"/sys/block/loop{number}").exists():
+                fcntl.ioctl(control, 0x4C81, number)
+        node.configure(document(loops))
+        agent = start("--host-root=/")
+        agent.wait_ready()
+        try:
+            for turn in range(3):
+                for count, number in enumerate(LOOPS, 1):
+                    begun = time.monotonic()
+                    fcntl.ioctl(control, 0x4C80, number)  # LOOP_CTL_ADD
+                    kubelet.wait_for("example.com/loop", count)
+                    if (turn, count) != (0, 1):  # the very first is a registration, not a list
+                        added.append(kubelet.lists["example.com/loop"][-1][0] - begun)
+                for count, number in enumerate(LOOPS, 1):
+                    begun = time.monotonic()
+                    fcntl.ioctl(control, 0x4C81, number)  # LOOP_CTL_REMOVE
+                    kubelet.wait_for("example.com/loop", len(LOOPS) - count)
+                    removed.append(kubelet.lists["example.com/loop"][-1][0] - begun)
+        finally:
+            for number in LOOPS:
+                with contextlib.suppress(OSError):
+                    fcntl.ioctl(control, 0x4C81, number)
+    yield Result("device plugged in to the kubelet told, median", statistics.median(added), "s")
+    yield Result("device plugged in to the kubelet told, slowest", max(added), "s", 0.5)
+    yield Result("device unplugged to the kubelet told, median", statistics.median(removed), "s")
+    yield Result("device unplugged to the kubelet told, slowest", max(removed), "s", 0.5)
+
+
+@contextlib.contextmanager
+def echo_server() -> Iterator[grpc.Channel]:
+    with tempfile.TemporaryDirectory(prefix="da-", dir="/tmp") as folder:
+        path = f"{folder}/echo.sock"
+        process = subprocess.Popen(
+            [sys.executable, "-c", _ECHO, path],
+            stdout=subprocess.PIPE, env={**os.environ, "GRPC_ENABLE_FORK_SUPPORT": "0"},
+        )  # fmt: skip
+        assert process.stdout is not None
+        try:
+            process.stdout.readline()
+            with grpc.insecure_channel(f"unix:{path}", options=(rpc.LOCAL_AUTHORITY,)) as channel:
+                yield channel
+        finally:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+
+
+def channel_to(kubelet: Kubelet, name: str = SIM) -> grpc.Channel:
+    path = kubelet.directory / kubelet.clients[name].endpoint
+    return grpc.insecure_channel(f"unix:{path}", options=(rpc.LOCAL_AUTHORITY,))
+
+
+def unary(channel: grpc.Channel, method: rpc.Method) -> Callable:
+    return channel.unary_unary(
+        method.path,
+        request_serializer=method.request.SerializeToString,
+        response_deserializer=method.answer.FromString,
+    )
+
+
+def allocate_request(ids: list[str]) -> dp.AllocateRequest:
+    return dp.AllocateRequest(container_requests=[dp.ContainerAllocateRequest(devices_ids=ids)])
+
+
+def preferred_request(ids: list[str], size: int) -> dp.PreferredAllocationRequest:
+    container = dp.ContainerPreferredAllocationRequest(available_deviceIDs=ids, allocation_size=size)
+    return dp.PreferredAllocationRequest(container_requests=[container])
+
+
+PARTS = {"memory": memory, "start": start_up, "allocate": allocate, "register": register, "hotplug": hotplug}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, default=Path("bench-agent.json"), help="default: %(default)s")
+    parser.add_argument("--without", action="append", default=[], choices=tuple(PARTS), metavar="NAME")
+    options = parser.parse_args()
+    results: list[Result] = []
+    failed: list[str] = []
+    for name, part in PARTS.items():
+        if name in options.without:
+            print(f"{name}: left out by choice")
+            continue
+        print(f"{name} ...", flush=True)
+        try:
+            results += part()
+        except (OSError, AssertionError, subprocess.SubprocessError) as error:
+            failed.append(name)
+            print(f"{name}: NOT MEASURED: {error}; --without {name} leaves it out", file=sys.stderr)
+    version = ".".join(map(str, sys.version_info[:3]))
+    print(f"\nagent, Python {version}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    for r in results:
+        budget = "" if r.budget is None else f"{r.budget:10g}  {'EXCEEDED' if r.exceeded else 'ok'}"
+        print(f"{r.name:<52} {r.value:10.3f} {r.unit:<7}{budget}")
+    options.json.write_text(
+        json.dumps({"python": version, "results": [asdict(r) for r in results], "failed": failed}, indent=1) + "\n"
+    )
+    return 1 if failed or any(r.exceeded for r in results) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
