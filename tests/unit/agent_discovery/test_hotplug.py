@@ -95,6 +95,21 @@ async def test_a_burst_is_one_hint_and_what_comes_later_another(scripted: Script
         task.cancel()
 
 
+async def test_a_hint_waits_for_the_rest_of_a_burst(scripted: Scripted):
+    taken: asyncio.Queue[int] = asyncio.Queue()
+    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+        task = group.create_task(
+            scripted.hints(lambda: taken.put_nowait(sent - len(scripted._socket.senders)), settle=0.5)
+        )
+        sent = 1
+        scripted.send("usb")
+        await asyncio.sleep(0.05)
+        sent = 2
+        scripted.send("tty")
+        assert await taken.get() == 2
+        task.cancel()
+
+
 async def test_an_overflow_is_a_hint(scripted: Scripted):
     hints: asyncio.Queue[None] = asyncio.Queue()
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:

@@ -85,6 +85,13 @@ def test_two_sources_of_one_entry_that_find_one_device_offer_it_once_and_without
     assert selected.excluded == ()
 
 
+@pytest.mark.parametrize("ownership", ["Exclusive", "None"])
+def test_of_two_sources_that_find_one_device_the_first_describes_it(ownership: str):
+    kvm = [sysfs("kvm", "devices/virtual/misc/kvm")], [file("/dev/kvm", place="devices/virtual/misc/kvm")]
+    (unit,) = selection((entry("kvm", "sysfs", "files", ownership=ownership), kvm)).units
+    assert (unit.source, unit.value) == ("sysfs", "kvm")
+
+
 def test_nested_finds_of_one_source_are_devices_of_their_own_and_of_two_sources_one():
     disk, part = sysfs("sda", "devices/x/block/sda"), sysfs("sda1", "devices/x/block/sda/sda1")
     assert len(selection((entry("disk", "sysfs"), [[disk, part]])).units) == 2

@@ -87,7 +87,7 @@ def entries(draw: st.DrawFn, number: int) -> dict[str, Any]:
         "unit": draw(st.sampled_from(units)),
         "maxDevices": draw(st.sampled_from([0, 0, 1, 2])),
         "ownership": draw(st.sampled_from(["Exclusive", "Exclusive", "None"])),
-        "sharing": {"replicas": draw(st.sampled_from([1, 2, 8_000]))},
+        "sharing": {"replicas": draw(st.sampled_from([1, 2, 6_000]))},
         "inject": {
             "mounts": draw(st.sampled_from([[], [{"hostPath": "/opt/{name}", "containerPath": "/opt/{name}"}]]))
         },

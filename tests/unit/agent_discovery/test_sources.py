@@ -346,6 +346,7 @@ def test_a_directory_of_one_function_is_placed_there_and_one_of_two_is_nowhere(h
 
 @pytest.mark.parametrize("target", ["/etc/passwd", "../../../etc/passwd", "loop", "/dev/../etc/passwd", "nowhere"])
 def test_links_that_lead_out_of_dev_or_nowhere_are_no_devices(host: HostTreeBuilder, target: str):
+    host.node("etc/passwd")
     host.dev_link("loop", "loop2")
     host.dev_link("loop2", "loop")
     host.dev_link("evil", target)
