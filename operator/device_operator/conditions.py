@@ -3,7 +3,8 @@
 Ready is judged on the settled nodes. Where none is settled, on the young ones: `kubectl wait --for=condition=Ready`
 on a fresh cluster returns when agents serve, not before. Once Ready is True it stays so while nodes only wait for
 an agent that is on its way (`NodeReport.grace`, or a young node without a fault), so an edit, a rollout within
-maxUnavailable and a node that joins do not flip it; a node with a cause does.
+maxUnavailable and a node that joins do not flip it; a node with a cause does. floor(maxUnavailable) nodes may be
+unserved, but never all of them: one node with maxUnavailable 1 is not Ready while nothing serves it.
 """
 
 from collections import Counter, defaultdict
