@@ -133,8 +133,8 @@ def _topology(devices: list[_Device], need: int) -> list[str]:
     for device in devices:
         nodes.setdefault(device.numa_node, []).append(device)
     free = {node: sum(len(d.free) for d in of) for node, of in nodes.items()}
-    mine = [node for node, of in nodes.items() if node is not None and any(d.given for d in of)]
-    mine.sort(key=lambda node: (-sum(d.given for d in nodes[node]), node))
+    mine = [node for node, of in nodes.items() if any(d.given for d in of)]
+    mine.sort(key=lambda node: (node is None, -sum(d.given for d in nodes[node]), node or 0))
     chosen: list[int | None] = []
     rest = need
     for node in mine:

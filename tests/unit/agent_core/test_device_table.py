@@ -313,6 +313,10 @@ def test_ids_in_use_stay_healthy_while_surplus_ids_hold_the_rest_back():
     steps.list(held("a", "a::2", "a::3"))
     steps.scan(unit("a", replicas=2))
     assert steps.seen() == {"a": True, "a::1": False, "a::2": False, "a::3": False}
+    assert steps.table.units_of(NAME, ["a"])
+    for kept_back in ("a::1", "a::2"):
+        with pytest.raises(UnavailableDevice, match="HeldAs"):
+            steps.table.units_of(NAME, [kept_back])
 
 
 def test_surplus_ids_from_before_a_restart_are_recognised():

@@ -42,7 +42,6 @@ class Node(RuleBasedStateMachine):
         super().__init__()
         self.seconds = 0.0
         self.entries = set(ENTRIES)
-        self.stalled = False
         self.owner = dict.fromkeys(HARDWARE, ENTRIES[0])
         self.prefix = "p"
         self.replicas = 1
@@ -95,17 +94,26 @@ class Node(RuleBasedStateMachine):
         self.told = now
         for name in self.kubelet.keys() - now.keys():
             del self.kubelet[name]  # its server ends, and the kubelet takes all of it for unhealthy
-        if not self.stalled:
-            self.send()
+        for name, ids in self.kubelet.items():
+            assert not any(ids[i] for i in ids.keys() - now[name].keys()), "dropped before it was told as unhealthy"
 
     # Events
 
     def scan(self) -> None:
         self.heard(self.table.apply_selection(selection(*self.units()), now=self.now, wall=wall(self.now)))
 
+    @rule()
     def send(self) -> None:
         for name in self.told:
-            self.kubelet[name] = {a.id: a.healthy for a in self.table.advertised(name)}
+            self.send_one(name)
+
+    def send_one(self, name: str) -> None:
+        self.kubelet[name] = {a.id: a.healthy for a in self.table.advertised(name)}
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.told)
+    def send_some(self, data: st.DataObject) -> None:
+        self.send_one(data.draw(st.sampled_from(sorted(self.told))))
 
     @rule(hardware=st.sampled_from(HARDWARE))
     def plug_or_unplug(self, hardware: int) -> None:
@@ -132,12 +140,6 @@ class Node(RuleBasedStateMachine):
     def edit_replicas(self, replicas: int) -> None:
         self.replicas = replicas
         self.scan()
-
-    @rule()
-    def stall_or_resume_the_streams(self) -> None:
-        self.stalled = not self.stalled
-        if not self.stalled:
-            self.send()
 
     def free(self) -> list[tuple[str, str]]:
         """What the kubelet would give away now."""
