@@ -175,7 +175,7 @@ async def _lead(
         logger.info("caches complete", extra={c.resource.plural: len(c) for c in cache.collections})
         tasks += (asyncio.create_task(workers.run(), name=f"worker {n}") for n in range(settings.workers))
         registry = handlers.make_registry(configs=configs, connection=connection, enqueue=queue.add)
-        tasks.append(asyncio.create_task(_kopf(registry, stop=stop), name="kopf"))
+        tasks.append(asyncio.create_task(_kopf(registry, identity=identity, stop=stop), name="kopf"))
         seen.health.phase = "leading"
         await _first_or(tasks, asyncio.Event().wait())
 
@@ -199,16 +199,15 @@ def reconcile_settings(settings: Settings) -> ReconcileSettings:
     )
 
 
-async def _kopf(registry: kopf.OperatorRegistry, *, stop: Any) -> None:
-    ours = await _all_tasks()
-    tasks = await kopf.spawn_tasks(registry=registry, settings=handlers.make_settings(), clusterwide=True)
+async def _kopf(registry: kopf.OperatorRegistry, *, identity: Any, stop: Any) -> None:
+    ours = asyncio.all_tasks()
+    # without an identity kopf asks for the user's name, which a uid without an entry in /etc/passwd does not have
+    tasks = await kopf.spawn_tasks(
+        registry=registry, settings=handlers.make_settings(), clusterwide=True, identity=identity
+    )
     _on_signal(stop)  # kopf has put its own in: its way to end waits for tasks that are none of its own
     await kopf.run_tasks(tasks, ignored=ours)
     raise errors.FatalError("the watch of DevicePluginConfigs has ended")
-
-
-async def _all_tasks() -> set[asyncio.Task[Any]]:
-    return asyncio.all_tasks()
 
 
 async def _wait_for_kinds(client: Client, *, retry: float) -> None:

@@ -119,8 +119,8 @@ def resolve(
         elif text := environ.get(variable_of(f.name), ""):
             values[f.name] = _from_text(f.name, text, f.default, f.metadata["choices"])
     for name, value in values.items():
-        if isinstance(value, int | float) and value <= 0:
-            raise errors.UsageError(f"--{flag_of(name)}: {value} must be above 0")
+        if isinstance(value, int | float) and not 0 < value < float("inf"):  # nan is neither
+            raise errors.UsageError(f"--{flag_of(name)}: {value} must be a number above 0")
     settings = Settings(**values)
     if not (settings.lease_retry_seconds < settings.lease_renew_deadline_seconds < settings.lease_duration_seconds):
         raise errors.UsageError(

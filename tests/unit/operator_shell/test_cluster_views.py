@@ -1,0 +1,161 @@
+"""API objects pruned: what is kept, what is news, and what an update of a live object looks like."""
+
+import copy
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from device_operator.cluster import views
+from device_operator.cluster.apply import RESTARTED_AT, wanted_from
+from device_operator.cluster.cache import ClusterCache
+from device_operator.cluster.collection import Change
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+NODE: dict[str, Any] = {
+    "metadata": {
+        "name": "n",
+        "labels": {"a": "b"},
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "resourceVersion": "1",
+    },
+    "spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]},
+    "status": {
+        "conditions": [
+            {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:01:00Z", "lastHeartbeatTime": "1"}
+        ],
+        "images": [{"names": ["x"]}],
+    },
+}
+INVENTORY: dict[str, Any] = {
+    "metadata": {"name": "c.n", "uid": "u", "ownerReferences": [
+        {"apiVersion": "device-operator.io/v1alpha1", "kind": "DevicePluginConfig", "name": "c", "uid": "owner"}]},
+    "spec": {"nodeName": "n", "configName": "c"},
+    "status": {
+        "lastHeartbeatTime": "t1",
+        "resources": [{"name": "r", "devices": 1}],
+        "devices": [{"id": "a", "resource": "r", "health": "Healthy", "attributes": {"x": "y"}, "nodes": ["/dev/a"]}],
+        "excluded": [{"id": "b"}],
+    },
+}  # fmt: skip
+
+
+def changed(raw: dict[str, Any], **status: Any) -> dict[str, Any]:
+    new = copy.deepcopy(raw)
+    new["status"] |= status
+    return new
+
+
+def test_a_nodes_heartbeat_is_no_change_and_a_label_is() -> None:
+    before = views.node(NODE, None)
+    beat = copy.deepcopy(NODE)
+    beat["status"]["conditions"][0]["lastHeartbeatTime"] = "2"
+    beat["status"]["images"] = []
+    assert views.node(beat, None) == before
+    beat["metadata"]["labels"]["a"] = "c"
+    assert views.node(beat, None) != before
+
+
+def test_a_node_that_never_reported_is_not_ready() -> None:
+    assert not views.node({"metadata": {"name": "n"}}, None).ready
+
+
+def test_an_inventory_keeps_what_the_status_tells() -> None:
+    view = views.inventory(INVENTORY, None, now=NOW)
+    assert (view.node, view.config, view.owner_uid, view.heartbeat_seen) == ("n", "c", "owner", NOW)
+    assert view.status["devices"] == ({"id": "a", "resource": "r", "health": "Healthy"},)
+    assert "excluded" not in view.status
+
+
+def test_an_inventory_that_was_never_written_has_an_empty_status() -> None:
+    empty = {key: value for key, value in INVENTORY.items() if key != "status"}
+    assert views.inventory(empty, None, now=NOW).status == {}
+
+
+def test_a_heartbeat_is_seen_when_it_moves() -> None:
+    later = NOW + timedelta(minutes=1)
+    first = views.inventory(INVENTORY, None, now=NOW)
+    assert views.inventory(changed(INVENTORY, lastHeartbeatTime="t1"), first, now=later).heartbeat_seen == NOW
+    assert views.inventory(changed(INVENTORY, lastHeartbeatTime="t2"), first, now=later).heartbeat_seen == later
+
+
+def test_only_news_makes_a_pass() -> None:
+    enqueued: list[str] = []
+    cache = ClusterCache(
+        namespace="x", enqueue=enqueued.append, concerned=lambda *_: (), heartbeat_stale=100, now=lambda: NOW
+    )
+    first = views.inventory(INVENTORY, None, now=NOW)
+
+    def told(raw: dict[str, Any], *, after: float) -> list[str]:
+        enqueued.clear()
+        view = views.inventory(raw, first, now=NOW + timedelta(seconds=after))
+        cache.inventories._changed(Change("c.n", first, view))
+        return list(enqueued)
+
+    assert told(changed(INVENTORY, lastHeartbeatTime="t2"), after=50) == []
+    assert told(changed(INVENTORY, lastHeartbeatTime="t2"), after=150) == ["c"], "a silence has ended"
+    assert told(changed(INVENTORY, resources=[{"name": "r", "devices": 2}]), after=1) == ["c"]
+    assert [i.status["lastHeartbeatTime"] for i in cache.inventories_of("c")] == ["t1"]
+
+
+def test_the_first_container_that_waits_or_ended_is_told() -> None:
+    status = {
+        "phase": "Running",
+        "containerStatuses": [
+            {
+                "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}},
+                "lastState": {"terminated": {"exitCode": 3, "reason": "Error"}},
+                "restartCount": 4,
+            }
+        ],
+    }
+    affinity = {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [
+                    {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["target"]}]}
+                ]
+            }
+        }
+    }
+    pod = views.pod({"metadata": {"name": "p"}, "spec": {"affinity": affinity}, "status": status}, None)
+    assert (pod.node, pod.waiting_reason, pod.exit_code, pod.terminated_reason, pod.restarts) == (
+        "target", "CrashLoopBackOff", 3, "Error", 4,
+    )  # fmt: skip
+
+
+def test_an_update_keeps_what_is_foreign_and_nothing_of_the_foreign_spec() -> None:
+    rendered = {
+        "metadata": {"name": "d", "labels": {"ours": "1"}, "ownerReferences": [{"uid": "owner", "name": "c"}]},
+        "spec": {"template": {"metadata": {"annotations": {"hash": "new"}}, "spec": {"containers": ["agent"]}}},
+    }
+    live = {
+        "metadata": {
+            "name": "d",
+            "resourceVersion": "7",
+            "labels": {"ours": "forged", "theirs": "2"},
+            "annotations": {"note": "kept"},
+            "finalizers": ["theirs"],
+            "ownerReferences": [{"uid": "other"}],
+            "managedFields": [{}],
+        },
+        "spec": {
+            "template": {
+                "metadata": {"annotations": {"hash": "old", RESTARTED_AT: "then", "more": "x"}},
+                "spec": {"containers": ["agent", "debug"]},
+            }
+        },
+    }
+    before = copy.deepcopy(rendered)
+    wanted = wanted_from(rendered, live)
+    assert rendered == before, "the rendered object is shared by passes"
+    assert wanted["metadata"] == {
+        "name": "d",
+        "resourceVersion": "7",
+        "labels": {"ours": "1", "theirs": "2"},
+        "annotations": {"note": "kept"},
+        "finalizers": ["theirs"],
+        "ownerReferences": [{"uid": "owner", "name": "c"}, {"uid": "other"}],
+    }
+    assert wanted["spec"]["template"] == {
+        "metadata": {"annotations": {"hash": "new", RESTARTED_AT: "then"}},
+        "spec": {"containers": ["agent"]},
+    }

@@ -1,0 +1,97 @@
+"""What a leader does when the Lease cannot be renewed. Taking over and releasing: tests/operator, on a real server."""
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+from device_operator import errors
+from device_operator.cluster.client import ApiError, Client
+from device_operator.cluster.lease import Election, LeaseSettings
+
+SETTINGS = LeaseSettings(name="l", namespace="n", identity="me", duration=0.6, renew_deadline=0.3, retry=0.02)
+
+
+class Answers:
+    """A client whose answers are set while it runs."""
+
+    def __init__(self) -> None:
+        self.lease: dict[str, Any] = {"metadata": {"name": "l"}, "spec": {}}
+        self.failure: Exception | None = None
+        self.hanging = False
+        self.writes = 0
+        self.written = asyncio.Event()
+
+    async def get(self, *_: object) -> dict[str, Any]:
+        await self._answer()
+        return self.lease
+
+    async def update(self, _: object, body: dict[str, Any]) -> dict[str, Any]:
+        await self._answer()
+        self.writes += 1
+        self.written.set()
+        self.lease = body
+        return body
+
+    async def _answer(self) -> None:
+        if self.hanging:
+            await asyncio.Event().wait()
+        if self.failure:
+            raise self.failure
+
+
+def election(answers: Answers) -> Election:
+    return Election(cast("Client", answers), SETTINGS)
+
+
+async def test_a_server_that_hangs_costs_the_lease_within_the_renew_deadline() -> None:
+    answers = Answers()
+    leader = election(answers)
+    await leader.acquire()
+    answers.hanging = True
+    with pytest.raises(errors.LeaseLostError, match=r"not renewed for 0\.3 s"):
+        async with asyncio.timeout(SETTINGS.duration):
+            await leader.hold()
+    assert not leader.leading
+
+
+async def test_refusals_that_end_in_time_cost_nothing() -> None:
+    answers = Answers()
+    leader = election(answers)
+    await leader.acquire()
+    holding = asyncio.create_task(leader.hold())
+    answers.failure = ApiError(code=500, reason="InternalError", message="etcd", request="update")
+    await asyncio.sleep(SETTINGS.retry * 4)
+    answers.failure = None
+    for _ in range(2):
+        answers.written.clear()
+        await asyncio.wait_for(answers.written.wait(), 5)
+    assert leader.leading
+    assert not holding.done()
+    holding.cancel()
+
+
+async def test_a_standby_waits_for_as_long_as_the_holder_claimed_from_when_it_first_saw_it() -> None:
+    answers = Answers()
+    answers.lease["spec"] = {"holderIdentity": "other", "leaseDurationSeconds": 1, "renewTime": "1999-01-01T00:00:00Z"}
+    clock = [100.0]
+    standby = Election(cast("Client", answers), SETTINGS, clock=lambda: clock[0])
+    assert not await standby._attempt(), "an old renewTime proves nothing: clocks differ"
+    clock[0] += 0.9
+    assert not await standby._attempt()
+    answers.lease["spec"]["renewTime"] = "1999-01-01T00:00:01Z"
+    clock[0] += 0.9
+    assert not await standby._attempt(), "it was renewed"
+    clock[0] += 1.0
+    assert await standby._attempt()
+    assert answers.lease["spec"]["holderIdentity"] == "me"
+    assert answers.lease["spec"]["leaseTransitions"] == 1
+
+
+async def test_a_lost_lease_is_not_released() -> None:
+    answers = Answers()
+    leader = election(answers)
+    await leader.acquire()
+    answers.lease = {"metadata": {}, "spec": {"holderIdentity": "other"}}
+    written = answers.writes
+    await leader.release()
+    assert answers.writes == written

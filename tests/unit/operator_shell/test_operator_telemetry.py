@@ -1,0 +1,84 @@
+"""Logs, metrics and probes."""
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+
+from aiohttp import ClientSession
+from device_operator.model import InventoryView
+from device_operator.telemetry import Health, JsonFormatter, Telemetry, TextFormatter, serve
+from prometheus_client import generate_latest
+
+
+def record(**extra: object) -> logging.LogRecord:
+    made = logging.makeLogRecord({"name": "x", "levelname": "INFO", "msg": "created", "created": 0.0, **extra})
+    assert made.getMessage() == "created"
+    return made
+
+
+def test_text_is_one_line_with_its_fields() -> None:
+    line = TextFormatter().format(record(kind="DaemonSet", text='two "words"', none=None))
+    assert line == '1970-01-01T00:00:00.000Z INFO x created kind=DaemonSet text="two \\"words\\""'
+
+
+def test_json_carries_fields_and_exceptions() -> None:
+    try:
+        int("boom")
+    except ValueError:
+        info = sys.exc_info()
+    line = json.loads(JsonFormatter().format(record(config="lab", exc_info=info)))
+    assert (line["message"], line["config"], line["level"]) == ("created", "lab", "info")
+    assert "ValueError: invalid literal" in line["exception"]
+
+
+def inventory(**status: object) -> InventoryView:
+    return InventoryView(
+        name="c.n", uid="u", node="n", config="c", owner_uid="o", status=status, heartbeat_seen=datetime.now(UTC)
+    )
+
+
+def test_devices_are_counted_by_pool_resource_and_health_until_the_object_is_gone() -> None:
+    seen = Telemetry(Health())
+    resource = {"name": "r", "devices": 4, "healthy": 2, "capacity": 8, "allocated": 3}
+    devices = [{"id": "a", "resource": "r", "health": "Unknown"}]
+    views = [inventory(poolName="p", resources=[resource], devices=devices)] * 2
+    seen.report("c", {"conditions": [{"type": "Ready", "status": "Unknown"}]}, views)
+    text = generate_latest(seen.registry).decode()
+    for line in (
+        'device_operator_devices{config="c",health="Healthy",pool="p",resource="r"} 4.0',
+        'device_operator_devices{config="c",health="Unhealthy",pool="p",resource="r"} 2.0',
+        'device_operator_devices{config="c",health="Unknown",pool="p",resource="r"} 2.0',
+        'device_operator_capacity{config="c",pool="p",resource="r"} 16.0',
+        'device_operator_allocated{config="c",pool="p",resource="r"} 6.0',
+        'device_operator_config_condition{config="c",status="Unknown",type="Ready"} 1.0',
+        'device_operator_config_condition{config="c",status="True",type="Ready"} 0.0',
+    ):
+        assert line in text
+    seen.report("c", None, ())
+    assert 'config="c"' not in generate_latest(seen.registry).decode()
+
+
+async def test_probes_tell_the_phase_and_a_silent_watch() -> None:
+    health = Health(stale=10)
+    runner = await serve(Telemetry(health), "127.0.0.1:0")
+    host, port = runner.addresses[0]
+    silence = {"nodes": 5.0}
+    health.silences = lambda: silence
+    try:
+        async with ClientSession(f"http://{host}:{port}") as session:
+
+            async def answer(path: str) -> tuple[int, str]:
+                async with session.get(path) as response:
+                    return response.status, await response.text()
+
+            health.phase = "standing by"
+            assert await answer("/readyz") == (503, "standing by")
+            health.ready = True
+            assert await answer("/readyz") == (200, "standing by")
+            assert (await answer("/healthz"))[0] == 200
+            silence["nodes"] = 11.0
+            assert await answer("/healthz") == (503, "the watch of nodes gave no sign of life for 11 s")
+            assert "device_operator_leader 0.0" in (await answer("/metrics"))[1]
+    finally:
+        await runner.cleanup()

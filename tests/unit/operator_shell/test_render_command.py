@@ -1,0 +1,63 @@
+"""`device-operator render`: the same manifests as in the cluster, or one line on what is wrong."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from device_operator.__main__ import main
+
+GOOD = """
+apiVersion: device-operator.io/v1alpha1
+kind: DevicePluginConfig
+metadata: {name: lab}
+spec:
+  resources:
+  - {name: example.com/a, devices: [{simulated: {count: 1}}]}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "config.yaml"
+
+
+def test_every_document_gives_its_manifests_and_the_same_bytes_each_time(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(f"{GOOD}---\n{GOOD.replace('name: lab', 'name: other')}---\n")
+    flags = ["render", "-f", str(file), "--namespace=devices", "--agent-image=example.com/agent:1"]
+    assert main(flags) == 0
+    first = capsys.readouterr().out
+    made = [(d["kind"], d["metadata"]["namespace"]) for d in yaml.safe_load_all(first)]
+    assert made == [("ConfigMap", "devices"), ("DaemonSet", "devices")] * 2
+    assert "example.com/agent:1" in first
+    assert main(flags) == 0
+    assert capsys.readouterr().out == first
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("", "no DevicePluginConfig in it"),
+        ("kind: Pod", "'Pod' is not DevicePluginConfig"),
+        ("- 1", "is not DevicePluginConfig"),
+        ("{", "while parsing"),
+        (GOOD.replace("v1alpha1", "v9"), "apiVersion"),
+        (GOOD.replace("metadata: {name: lab}", "metadata: {}"), "metadata.name is missing"),
+        (GOOD.replace("simulated", "simulator"), "spec.resources"),
+    ],
+)
+def test_what_cannot_be_rendered_is_told_on_stderr(
+    text: str, part: str, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(text)
+    assert main(["render", "-f", str(file)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert part in err
+    assert "Traceback" not in err
+
+
+def test_a_file_that_is_not_there_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["render", "-f", "/nonexistent.yaml"]) == 2
+    assert "/nonexistent.yaml" in capsys.readouterr().err
