@@ -41,10 +41,16 @@ class Installation:
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
+def built() -> dict[str, images.Image]:
+    """The product's images, built from the Dockerfiles where the tree has changed."""
+    return images.build()
+
+
+@pytest.fixture(scope="session")
+def cluster(built: dict[str, images.Image]) -> Iterator[Cluster]:
     cluster = Cluster("test")
     cluster.clean()
-    cluster.up(nodes=2)
+    cluster.up(nodes=2, images=[image.archive for image in (*built.values(), images.python())])
     try:
         yield cluster
     finally:
@@ -53,11 +59,8 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="session")
-def installation(cluster: Cluster) -> Installation:
-    """The product on the cluster: both images on every node, the chart installed, nodes labelled as pools want them."""
-    built = images.build()
-    for image in (*built.values(), images.python()):
-        cluster.load_image(image.archive)
+def installation(cluster: Cluster, built: dict[str, images.Image]) -> Installation:
+    """The product on the cluster: the chart installed, nodes labelled as pools want them."""
     values = []
     for name, image in built.items():
         values += ["--set", f"{name}.image.repository={image.repository}", "--set", f"{name}.image.tag={image.tag}"]

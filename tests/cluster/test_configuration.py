@@ -167,7 +167,7 @@ def four_nodes(kube: Kube):
     resource = {
         "name": "example.com/unit",
         "devices": [{"files": {"paths": [f"{folder}/unit?"]}}],
-        "inject": {"deviceNodes": [{"hostPath": "{path}.power", "permissions": "r"}]},
+        "inject": {"deviceNodes": [{"hostPath": "/dev/device-operator-test/{name}.power", "permissions": "r"}]},
     }
     try:
         with kube.config("units", {"resources": [resource]}):
