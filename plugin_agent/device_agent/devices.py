@@ -25,10 +25,10 @@ from device_agent.contract.template import parse_template
 from device_agent.errors import UnavailableDevice, UnknownDevice
 from device_agent.holders import Holders
 from device_agent.ledger import Ledger
-from device_agent.listing import Device, Leaving
+from device_agent.listing import Device, Leaving, ghost, split_replica
 from device_agent.offering import HELD_AS
 from device_agent.snapshot import Advertised, DeviceState, Health, ResourceState, TableSnapshot
-from device_agent.units import Grants, Identity, Selection, Unit
+from device_agent.units import Selection, Unit
 
 __all__ = [
     "Advertised",
@@ -85,7 +85,7 @@ class DeviceTable:
         for key, device in self._devices.items():
             if key not in seen and device.present:
                 self._stirred = True
-                _leave(device, device.ids)
+                device.leave(device.ids)
                 device.ids, device.present = (), False
         return self._settle(now=now, wall=wall)
 
@@ -174,7 +174,7 @@ class DeviceTable:
         ids = {i for _, i in used}
         for resource, i in used:
             device = self._index.get(resource, {}).get(i)
-            ids.add(device.unit.id if device else _split_replica(i)[0])
+            ids.add(device.unit.id if device else split_replica(i)[0])
         return frozenset(ids)
 
     def wake_at(self, *, now: float) -> float | None:
@@ -245,7 +245,7 @@ class DeviceTable:
         device.exclusive = self._entries[unit.entry].ownership is Ownership.EXCLUSIVE
         if len(device.ids) != unit.replicas:
             before, device.ids = device.ids, tuple(replica_id(unit.id, n) for n in range(unit.replicas))
-            _leave(device, before[unit.replicas :], first=unit.replicas)
+            device.leave(before[unit.replicas :], first=unit.replicas)
         if device.leaving:
             for i in device.ids:
                 device.leaving.pop(i, None)
@@ -315,11 +315,11 @@ class DeviceTable:
         for name, i in held:
             if i in known[name]:
                 continue
-            of, index = _split_replica(i)
+            of, index = split_replica(i)
             device = self._devices.get((name, of))
             if device is None:
                 entry = self._of_name.setdefault(name, self.entry(name))
-                device = self._devices[name, of] = Device(unit=_ghost(entry, name, of), since=wall, present=False)
+                device = self._devices[name, of] = Device(unit=ghost(entry, name, of), since=wall, present=False)
                 device.exclusive = entry.ownership is Ownership.EXCLUSIVE
             device.leaving[i] = Leaving(index=index)
             self._stirred = True
@@ -328,9 +328,9 @@ class DeviceTable:
         """Ghosts' ids that a scan has found now: they are that device's."""
         ghosts = [(name, device) for (name, _), device in self._devices.items() if device.ghost]
         known = self._ids_of((name for name, _ in ghosts), leaving=False)
-        for name, ghost in ghosts:
-            for i in known[name].intersection(ghost.leaving):
-                del ghost.leaving[i]
+        for name, device in ghosts:
+            for i in known[name].intersection(device.leaving):
+                del device.leaving[i]
 
     def _ids_of(self, names: Iterable[str], *, leaving: bool = True) -> dict[str, set[str]]:
         """All ids of devices under each of the names."""
@@ -377,33 +377,3 @@ class DeviceTable:
         if name not in self._groups:
             del self._shapes[name]
         return before != after
-
-
-def _ghost(entry: Resource, resource: str, device_id: str) -> Unit:
-    return Unit(
-        entry=entry.name,
-        resource=resource,
-        id=device_id,
-        value=device_id,
-        identity=Identity.VOLATILE,
-        source="",
-        attributes={},
-        nodes=(),
-        grants=Grants(),
-        hardware=(),
-    )
-
-
-def _leave(device: Device, ids: Sequence[str], *, first: int = 0) -> None:
-    """Put listed ids on their way out; those that were never listed are just gone."""
-    for n, i in enumerate(ids, first):
-        if i not in device.unlisted:
-            device.leaving[i] = Leaving(index=n)
-
-
-def _split_replica(device_id: str) -> tuple[str, int]:
-    """What `names.replica_id` made the id of, and the replica's index, as far as the id shows it."""
-    device, separator, index = device_id.rpartition("::")
-    if separator and device and index.isascii() and index.isdecimal():
-        return device, int(index)
-    return device_id, 0

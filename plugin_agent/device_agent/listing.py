@@ -1,11 +1,12 @@
 """One device under one resource name, as the table keeps it: which of its ids the kubelet is told, and how."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from device_agent.contract.document import Resource
 from device_agent.snapshot import Health
-from device_agent.units import Unit
+from device_agent.units import Grants, Identity, Unit
 
 
 @dataclass(slots=True)
@@ -49,6 +50,12 @@ class Device:
             everything += [(i, leaving.index, False) for i, leaving in self.leaving.items()]
             everything.sort(key=lambda item: item[1])
         return (item for item in everything if item[0] not in self.unlisted)
+
+    def leave(self, ids: Sequence[str], *, first: int = 0) -> None:
+        """Put listed ids, replicas from `first` on, on their way out; those that were never listed are just gone."""
+        for n, i in enumerate(ids, first):
+            if i not in self.unlisted:
+                self.leaving[i] = Leaving(index=n)
 
     def shape(self) -> tuple[object, ...]:
         """Equal shapes are listed equally."""
@@ -102,3 +109,27 @@ def _ancestors(path: str) -> Iterator[str]:
     while "/" in path:
         path = path.rpartition("/")[0]
         yield path
+
+
+def ghost(entry: Resource, resource: str, device_id: str) -> Unit:
+    """What is known of a device that PodResources says is held and no scan has found: its id."""
+    return Unit(
+        entry=entry.name,
+        resource=resource,
+        id=device_id,
+        value=device_id,
+        identity=Identity.VOLATILE,
+        source="",
+        attributes={},
+        nodes=(),
+        grants=Grants(),
+        hardware=(),
+    )
+
+
+def split_replica(device_id: str) -> tuple[str, int]:
+    """What `names.replica_id` made the id of, and the replica's index, as far as the id shows it."""
+    device, separator, index = device_id.rpartition("::")
+    if separator and device and index.isascii() and index.isdecimal():
+        return device, int(index)
+    return device_id, 0
