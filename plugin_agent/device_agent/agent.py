@@ -35,6 +35,7 @@ from device_agent.selection import select
 from device_agent.settings import Settings
 from device_agent.snapshot import Health
 from device_agent.telemetry import Metrics, ProbeServer, ResourceCount
+from device_agent.transitions import Transitions
 from device_agent.units import Selection
 from device_agent.worker import Worker, WorkerBusyError
 
@@ -91,6 +92,8 @@ class Agent:
         self._scan_told: tuple[str, ...] = ()
         self._serving: Accepted | None = None
         self._kept: Accepted | None = None
+        self._keep_told = ""
+        self._transitions = Transitions()
         self._offering = False
         self._stopping = False
         self._registrations: dict[str, Registration] = {}
@@ -258,15 +261,20 @@ class Agent:
         self._spawn("holders", self._holders.run)
 
     async def _keep(self, accepted: Accepted) -> None:
+        """Tried again after each scan until it succeeds: the directory may come with the kubelet."""
         if accepted is self._kept:
             return
         try:
-            await self._state_worker.call(
-                lambda: self._configuration.in_force(accepted), seconds=self._settings.scan_deadline
+            problem = await self._state_worker.call(
+                lambda: self._configuration.keep(accepted), seconds=self._settings.scan_deadline
             )
-        except (TimeoutError, WorkerBusyError) as error:
-            logger.warning("the configuration is not kept", extra={"error": str(error) or "the disk hangs"})
-        self._kept = accepted
+        except (TimeoutError, WorkerBusyError):
+            problem = "the disk hangs"
+        if not problem:
+            self._kept = accepted
+        elif problem != self._keep_told:
+            logger.warning("the configuration is not kept on the node", extra={"error": problem})
+        self._keep_told = problem
 
     def _configured(self) -> None:
         sha256 = self._serving.sha256 if self._serving else ""
@@ -329,6 +337,9 @@ class Agent:
 
     def _publish(self) -> None:
         self._publishing = None
+        snapshot = self._table.snapshot()
+        if self._offering:
+            self._transitions.log(snapshot)
         counts = [
             ResourceCount(
                 resource=state.name,
@@ -337,7 +348,7 @@ class Agent:
                 capacity=state.capacity,
                 allocated=state.allocated,
             )
-            for state in self._table.snapshot().resources
+            for state in snapshot.resources
         ]
         self._metrics.publish(counts, missing=self._missing())
         if self._reporter is not None:

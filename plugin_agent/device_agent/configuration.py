@@ -81,10 +81,12 @@ class Configuration:
             logger.info("configuration read", extra={"sha256": self.wanted.sha256})
         return True
 
-    def in_force(self, accepted: Accepted) -> None:
-        """It is served now: a later start begins with it if the mounted one is unusable. Blocking."""
-        if problem := self._state.remember(accepted.raw):
-            logger.warning("the configuration is not kept", extra={"error": problem})
+    def keep(self, accepted: Accepted) -> str:
+        """It is served now: a later start begins with it if the mounted one is unusable. Blocking.
+
+        Returns why it could not be kept, or ''.
+        """
+        return self._state.remember(accepted.raw) or ""
 
     def _refused(self, why: str) -> None:
         self.error = why

@@ -51,7 +51,7 @@ class Settings:
     report_bytes: int = 256 * 1024
     healthy_within: float = 10.0
     """/healthz fails when the loop has not turned for this long."""
-    stop_within: float = 2.0
+    stop_within: float = 1.8
     """From SIGTERM to the end of the process, whatever hangs."""
 
     def with_values(self, *texts: str) -> "Settings":

@@ -6,6 +6,7 @@ It reads values that the loop has published and calls nothing of the loop's.
 
 import json
 import logging
+import socket
 import sys
 import threading
 import time
@@ -163,6 +164,26 @@ class _DeviceGauges:
         yield from (devices, capacity, allocated)
 
 
+class _Server(ThreadingHTTPServer):
+    """On every address of both families where no host is given; asks no name server who it is."""
+
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        host = address[0]
+        if ":" in host or (not host and socket.has_dualstack_ipv6()):
+            self.address_family = socket.AF_INET6
+        super().__init__(address, handler)
+
+    def server_bind(self) -> None:
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = "device-agent", self.server_address[1]
+
+
 class ProbeServer:
     """/healthz, /readyz and /metrics on one port."""
 
@@ -172,9 +193,8 @@ class ProbeServer:
         Raises:
             OSError: the address is taken or cannot be bound.
         """
-        self._http = ThreadingHTTPServer(address, _handler(metrics, healthy_within))
-        self._http.daemon_threads = True
-        self.port = self._http.server_address[1]
+        self._http = _Server(address, _handler(metrics, healthy_within))
+        self.port = self._http.server_port
 
     def start(self) -> None:
         threading.Thread(target=self._http.serve_forever, name="http", daemon=True).start()

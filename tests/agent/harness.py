@@ -87,7 +87,10 @@ class Node:
 
 
 class AgentProcess:
-    """`device-agent serve` as a process; its log is read as it comes, unless `unread`."""
+    """`device-agent serve` as a process; its log is read as it comes, unless `unread`.
+
+    `prelude`: code that runs in it first, to make a driver or a disk behave as they do at their worst.
+    """
 
     def __init__(
         self,
@@ -96,13 +99,16 @@ class AgentProcess:
         settings: dict[str, float] | None = None,
         env: dict[str, str],
         unread: bool = False,
+        prelude: str = "",
     ) -> None:
         values = FAST | (settings or {})
         self._port = _free_port() if unread else 0
+        run = "import sys\nfrom device_agent.__main__ import main\nsys.exit(main())"
+        program = ["-c", f"{prelude}\n{run}"] if prelude else ["-m", "device_agent"]
         self.started = time.monotonic()
         self.process = subprocess.Popen(
             [
-                sys.executable, "-W", "error", "-m", "device_agent", "serve",
+                sys.executable, "-W", "error", *program, "serve",
                 "--config", str(node.config), "--kubelet-dir", str(node.plugins),
                 "--pod-resources", str(node.pod_resources), "--host-root", str(node.host),
                 "--listen", f"127.0.0.1:{self._port}", "--log-format", "json", "--log-level", "Debug",
@@ -193,12 +199,13 @@ class Start:
         settings: dict[str, float] | None = None,
         env: dict[str, str] | None = None,
         unread: bool = False,
+        prelude: str = "",
     ) -> AgentProcess:
         identity = {"CONFIG_UID": "0b7e6a3c-1111-4222-8333-444455556666"}
         if not any(argument.startswith("--report") for argument in arguments):
             arguments = ("--report=none", *arguments)
         environment = identity | (env or {})
-        agent = AgentProcess(self._node, *arguments, settings=settings, env=environment, unread=unread)
+        agent = AgentProcess(self._node, *arguments, settings=settings, env=environment, unread=unread, prelude=prelude)
         self.agents.append(agent)
         return agent
 

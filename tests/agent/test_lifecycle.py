@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -87,14 +86,50 @@ def test_sockets_of_others_are_left_alone(node: Node, start: Start, kubelet: Kub
     assert "other-plugin.sock" in node.sockets()
 
 
-def test_a_frozen_agent_is_unhealthy_only_by_its_loop(node: Node, start: Start, kubelet: Kubelet) -> None:
+HANGING_SCAN = """
+import pathlib, time
+from device_agent.discovery.scanner import Scanner
+real = Scanner.scan
+def scan(self, document):
+    while pathlib.Path({hang!r}).exists():
+        time.sleep(0.01)
+    return real(self, document)
+Scanner.scan = scan
+"""
+
+
+def test_a_scan_that_hangs_stops_neither_serving_nor_probes(node: Node, start: Start, kubelet: Kubelet) -> None:
+    hang = node.root / "hang"
     node.configure(document(simulated()))
-    agent = start()
+    agent = start(settings={"scan_deadline": 0.3}, prelude=HANGING_SCAN.format(hang=str(hang)))
+    kubelet.wait_for(SIM, 4)
+    good = agent.wait_said("configuration in force")["sha256"]
+    hang.touch()
+    node.configure(document(simulated(count=5)))
+    agent.wait_said("scan", error="the scan hangs, the last one counts")
+    kubelet.admit("pod", SIM, 1)
     agent.wait_ready()
-    os.kill(agent.process.pid, signal.SIGSTOP)
-    os.kill(agent.process.pid, signal.SIGCONT)
-    assert agent.get("/healthz") == (200, "ok\n")
-    assert agent.get("/nowhere")[0] == 404
+    assert agent.get("/healthz")[0] == 200
+    assert agent.metric(f'device_agent_config_info{{hash="{good}"}}') == 1
+    assert agent.metric("device_agent_scan_errors_total") >= 1
+    hang.unlink()
+    kubelet.wait_for(SIM, 5)
+
+
+def test_sigterm_ends_the_process_while_a_scan_hangs(node: Node, start: Start, kubelet: Kubelet) -> None:
+    hang = node.root / "hang"
+    node.configure(document(simulated()))
+    agent = start(settings={"scan_deadline": 0.3}, prelude=HANGING_SCAN.format(hang=str(hang)))
+    kubelet.wait_for(SIM, 4)
+    hang.touch()
+    agent.wait_said("scan", error="the scan hangs, the last one counts")
+    status, took = agent.terminate()
+    assert (status, took < 2) == (0, True)
+    assert node.sockets() == set()
+
+
+def test_an_unknown_page_is_not_found(node: Node, start: Start) -> None:
+    assert start().get("/nowhere") == (404, "/healthz /readyz /metrics\n")
 
 
 def test_metrics_name_what_an_alert_needs(node: Node, start: Start, kubelet: Kubelet) -> None:

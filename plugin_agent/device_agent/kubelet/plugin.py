@@ -114,8 +114,7 @@ class ResourceServer:
         """Binds a new socket and answers on it.
 
         Raises:
-            SocketPathError: the directory's path is too long.
-            RuntimeError: the C core could not bind, for instance as the directory is gone.
+            SocketError: the directory's path is too long, or nothing can be bound in it.
         """
         path = sockets.new_path(directory, owner=owner, resource=self.resource)
         server = grpc.aio.server(options=_OPTIONS)
@@ -130,8 +129,13 @@ class ResourceServer:
                 ),
             )
         )
-        with sockets.private():
-            server.add_insecure_port(f"unix:{path}")
+        try:
+            with sockets.private():
+                server.add_insecure_port(f"unix:{path}")
+        except RuntimeError as error:  # the C core's text names neither directory nor cause
+            raise sockets.SocketError(
+                f"no socket can be made in {directory}: it must be there and writable for the agent"
+            ) from error
         await server.start()
         self._ending = False
         self._server, self.path = server, path

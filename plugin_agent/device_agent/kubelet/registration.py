@@ -247,7 +247,7 @@ class Registration:
         self._tried_life = life
         try:
             await self._register(life)
-        except (RegistrationError, sockets.SocketPathError, RuntimeError, OSError) as error:
+        except (RegistrationError, sockets.SocketError, OSError) as error:
             self._failed(cause, error)
             if isinstance(error, RegistrationError) and error.late:
                 # its late dial must not find us beside the one of the next attempt: two streams, see above

@@ -21,8 +21,8 @@ MAX_PATH: Final = 107
 _CONNECT_SECONDS: Final = 0.2
 
 
-class SocketPathError(ValueError):
-    """The directory's path is too long for a socket in it."""
+class SocketError(Exception):
+    """No socket can be made in the kubelet's directory. The message is one line for an admin."""
 
 
 def prefix(owner: str) -> str:
@@ -34,11 +34,11 @@ def new_path(directory: Path, *, owner: str, resource: str) -> Path:
     """A path that no socket had before: a base name, as the kubelet looks only at the directory's top level.
 
     Raises:
-        SocketPathError: longer than a socket's path may be.
+        SocketError: longer than a socket's path may be.
     """
     path = directory / f"{prefix(owner)}{_digest(resource)}-{secrets.token_hex(4)}.sock"
     if (length := len(os.fsencode(path))) > MAX_PATH:
-        raise SocketPathError(
+        raise SocketError(
             f"{path} has {length} bytes and a socket's path may have {MAX_PATH}: "
             "the kubelet's directory needs a shorter path"
         )

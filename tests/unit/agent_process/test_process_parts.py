@@ -8,7 +8,10 @@ import socket
 import stat
 import tempfile
 import threading
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -19,6 +22,9 @@ from device_agent.kubelet import sockets
 from device_agent.kubelet.podresources import holders
 from device_agent.kubelet.proto import podresources_pb2 as pr
 from device_agent.settings import SettingError, Settings
+from device_agent.snapshot import DeviceState, Health, ResourceState, TableSnapshot
+from device_agent.transitions import Transitions
+from device_agent.units import Grants, Identity, Unit
 from device_agent.worker import Worker, WorkerBusyError
 
 
@@ -55,7 +61,7 @@ def test_a_path_just_as_long_as_a_socket_may_have_is_taken() -> None:
 
 @pytest.mark.parametrize("length", [74, 200])
 def test_a_path_beyond_what_a_socket_may_have_is_refused_by_name(length: int) -> None:
-    with pytest.raises(sockets.SocketPathError, match="a socket's path may have 107"):
+    with pytest.raises(sockets.SocketError, match="a socket's path may have 107"):
         sockets.new_path(Path("/" + "x" * (length - 1)), owner="uid", resource="r")
 
 
@@ -208,6 +214,115 @@ async def _drained(watch: DirectoryWatch) -> None:
         await watch.wait(seconds=0.05)
         if loop.time() - begun >= 0.05:
             return
+
+
+# Probes
+
+
+@pytest.fixture
+def probes() -> Iterator[tuple[telemetry.Metrics, str]]:
+    metrics = telemetry.Metrics(version="1")
+    server = telemetry.ProbeServer(("127.0.0.1", 0), metrics=metrics, healthy_within=10)
+    server.start()
+    yield metrics, f"http://127.0.0.1:{server.port}"
+    server.stop()
+
+
+def fetched(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_health_is_that_the_loop_turns_and_nothing_else(probes: tuple[telemetry.Metrics, str]) -> None:
+    metrics, url = probes
+    metrics.publish((), missing=("everything",))
+    metrics.turned()
+    assert fetched(f"{url}/healthz") == (200, "ok\n")
+    metrics.status.turned -= 11
+    code, text = fetched(f"{url}/healthz")
+    assert code == 503
+    assert text.startswith("the loop has not turned for 11 s")
+
+
+def test_readiness_says_what_is_missing(probes: tuple[telemetry.Metrics, str]) -> None:
+    metrics, url = probes
+    assert fetched(f"{url}/readyz") == (503, "the agent is starting\n")
+    metrics.publish((), missing=("a is not registered: x", "b is not registered: y"))
+    assert fetched(f"{url}/readyz") == (503, "a is not registered: x\nb is not registered: y\n")
+    metrics.publish((), missing=())
+    assert fetched(f"{url}/readyz") == (200, "ok\n")
+
+
+def test_a_resource_that_is_gone_leaves_no_series(probes: tuple[telemetry.Metrics, str]) -> None:
+    metrics, url = probes
+    count = telemetry.ResourceCount(resource="example.com/a", healthy=2, unhealthy=1, capacity=3, allocated=1)
+    metrics.publish((count,), missing=())
+    text = fetched(f"{url}/metrics")[1]
+    assert 'device_agent_devices{health="Unhealthy",resource="example.com/a"} 1.0' in text
+    metrics.publish((), missing=())
+    assert "example.com/a" not in fetched(f"{url}/metrics")[1]
+
+
+def test_without_a_host_both_address_families_answer() -> None:
+    metrics = telemetry.Metrics(version="1")
+    server = telemetry.ProbeServer(("", 0), metrics=metrics, healthy_within=10)
+    server.start()
+    try:
+        hosts = ["127.0.0.1", *(["[::1]"] if socket.has_dualstack_ipv6() else [])]
+        assert [fetched(f"http://{host}:{server.port}/healthz")[0] for host in hosts] == [200] * len(hosts)
+    finally:
+        server.stop()
+
+
+# Transitions
+
+
+def state(number: int, *, reason: str = "") -> DeviceState:
+    unit = Unit(
+        entry="e.com/a", resource="e.com/a", id=str(number), value=str(number), identity=Identity.STABLE,
+        source="pci", attributes={}, nodes=(), grants=Grants(), hardware=(),
+    )  # fmt: skip
+    health = Health.UNHEALTHY if reason else Health.HEALTHY
+    since = datetime(2026, 1, 1, tzinfo=UTC)
+    return DeviceState(unit=unit, health=health, reason=reason, message="m" * bool(reason), since=since,
+                       ids=(unit.id,), holders={})  # fmt: skip
+
+
+def shot(*devices: DeviceState) -> TableSnapshot:
+    resource = ResourceState(name="e.com/a", entry="e.com/a", devices=devices, capacity=0, allocated=0, healthy=0,
+                             message="")  # fmt: skip
+    return TableSnapshot(resources=(resource,), excluded=(), refused={}, holders_known=True, unknown_held=())
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, str]]:
+    out = [(r.levelname, r.message, getattr(r, "device", str(getattr(r, "devices", "")))) for r in caplog.records]
+    caplog.clear()
+    return out
+
+
+def test_each_change_of_a_device_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    transitions = Transitions()
+    transitions.log(shot(state(1), state(2, reason="Missing")))
+    assert said(caplog) == [("INFO", "device found", "1"), ("WARNING", "device unhealthy", "2")]
+    transitions.log(shot(state(1), state(2, reason="Missing")))
+    assert said(caplog) == []
+    transitions.log(shot(state(1, reason="HeldAs"), state(2)))
+    assert said(caplog) == [("WARNING", "device unhealthy", "1"), ("INFO", "device healthy again", "2")]
+    transitions.log(shot(state(2)))
+    assert said(caplog) == [("INFO", "device gone", "1")]
+
+
+def test_a_thousand_changes_at_once_are_a_few_lines(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    Transitions().log(shot(*(state(n) for n in range(1000))))
+    lines = said(caplog)
+    assert len(lines) == 21
+    assert lines[-1] == ("INFO", "more devices changed", "980")
 
 
 # The log
