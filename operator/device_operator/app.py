@@ -206,7 +206,10 @@ async def _kopf(registry: kopf.OperatorRegistry, *, identity: Any, stop: Any) ->
         registry=registry, settings=handlers.make_settings(), clusterwide=True, identity=identity
     )
     _on_signal(stop)  # kopf has put its own in: its way to end waits for tasks that are none of its own
-    await kopf.run_tasks(tasks, ignored=ours)
+    try:
+        await kopf.run_tasks(tasks, ignored=ours)
+    except Exception as error:
+        raise errors.FatalError(f"the watch of DevicePluginConfigs has ended: {error}") from error
     raise errors.FatalError("the watch of DevicePluginConfigs has ended")
 
 
@@ -249,8 +252,9 @@ async def _resync(
             logger.warning("not listed", extra={"resource": str(CONFIGS), "error": str(error)})
             wait = 5.0
             continue
-        for name in configs.replace(found):
-            queue.add(name)
+        if changed := configs.replace(found):
+            for name in {*changed, *(c.identity.name for c in configs)}:
+                queue.add(name)
         listed.set()
         wait = seconds
 

@@ -31,6 +31,8 @@ from device_operator.status import StatusSettings
 logger = logging.getLogger(__name__)
 
 _PODS_RECHECK_MAX: Final = 300.0
+_PROBLEM_RECHECK: Final = 30.0
+"""Seconds: an object of somebody else is in no watch of ours, so nothing tells when it is gone."""
 _LEAST_LOOK: Final = 1.0
 
 
@@ -117,7 +119,7 @@ class Reconciler:
                 memory.orphans = {}
             else:
                 problems, failure = await self._apply(identity, manifests)
-                await self._clean(config, assigned, memory)
+                failure = await self._clean(config, assigned, memory) or failure
         observed = await self._observe(identity, assigned, tuple(problems), memory)
         new = status.compute(
             identity,
@@ -130,11 +132,13 @@ class Reconciler:
             settings=self._settings.status,
         )
         self._report(name, new, observed.inventories)
-        again = min(
-            await self._write_status(config, new, observed, memory), self._next_look(assigned, observed, new, memory)
-        )
+        looks = [await self._write_status(config, new, observed, memory)]
         if failure is not None:
             raise failure
+        looks.append(self._next_look(assigned, observed, new, memory))
+        if problems:
+            looks.append(_PROBLEM_RECHECK)
+        again = min(looks)
         return Pass(result="accepted" if isinstance(verdict, Accepted) else "rejected", again=again)
 
     def _judge(self, config: Config) -> Accepted | Rejected:
@@ -180,10 +184,22 @@ class Reconciler:
             )
         return list(problems.values()), failure
 
-    async def _clean(self, config: Config, assigned: Assignment, memory: _Memory) -> None:
-        """Deletes what left the specification: ours by label and ownerReference, nothing else."""
+    async def _clean(self, config: Config, assigned: Assignment, memory: _Memory) -> ApiError | None:
+        """Deletes what left the specification: ours by label and ownerReference, nothing else.
+
+        A refusal is returned: it must not keep the status from being told.
+        """
         if not self._cache.complete:
-            return
+            return None
+        try:
+            await self._clean_objects(config, assigned, memory)
+            await self._clean_inventories(config, assigned, memory)
+        except ApiError as error:
+            logger.warning("not cleaned", extra={"config": config.identity.name, "error": str(error)})
+            return error
+        return None
+
+    async def _clean_objects(self, config: Config, assigned: Assignment, memory: _Memory) -> None:
         uid = config.identity.uid
         mine = [o for o in self._cache.owned(config.identity.name) if o.owner_uid == uid and not o.deleting]
         kept = {(m.kind, m.name) for m in (memory.rendered or ((), ()))[1]}
@@ -195,7 +211,6 @@ class Reconciler:
             if owned.kind == "ConfigMap" and owned.pool in assigned.nodes and owned.pool not in rolled:
                 continue
             await self._applier.remove(owned)
-        await self._clean_inventories(config, assigned, memory)
 
     async def _clean_inventories(self, config: Config, assigned: Assignment, memory: _Memory) -> None:
         """Deletes those whose node is gone, or in no pool, for the whole grace."""

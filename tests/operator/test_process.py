@@ -12,6 +12,7 @@ from agents import Agent, ready_node
 from conftest import CRDS, Operators, install_crds
 from kubeapi import (
     CONFIGS,
+    GROUP,
     NAMESPACE,
     NODES,
     Kube,
@@ -89,30 +90,42 @@ def test_it_waits_for_its_kinds_alive_and_not_leading(
 
 
 @pytest.fixture
-def powerless(api: Cluster, tmp_path: Path) -> Iterator[Path]:
-    """The kubeconfig of an account that may use the Lease and nothing else."""
-    role, resources = "powerless", "leases.coordination.k8s.io"
-    api.kubectl("create", "serviceaccount", role, "-n", NAMESPACE)
-    api.kubectl("create", "role", role, "-n", NAMESPACE, "--verb=get,create,update", f"--resource={resources}")
-    api.kubectl(
-        "create", "rolebinding", role, "-n", NAMESPACE, f"--role={role}", f"--serviceaccount={NAMESPACE}:{role}"
-    )
-    token = api.kubectl("create", "token", role, "-n", NAMESPACE).strip()
+def blind(api: Cluster, tmp_path: Path) -> Iterator[Path]:
+    """The kubeconfig of an account with every right of the operator's but that on nodes."""
+    name, account = "blind", f"{NAMESPACE}:blind"
+    made = [
+        ("serviceaccount", name, "-n", NAMESPACE),
+        ("role", name, "-n", NAMESPACE),
+        ("rolebinding", name, "-n", NAMESPACE),
+    ]
+    made += [("clusterrole", name), ("clusterrolebinding", name)]
+    flags = {
+        "serviceaccount": [],
+        "role": ["--verb=*", "--resource=leases.coordination.k8s.io,configmaps,pods,events,daemonsets.apps"],
+        "rolebinding": [f"--role={name}", f"--serviceaccount={account}"],
+        "clusterrole": [
+            "--verb=*",
+            f"--resource=devicepluginconfigs.{GROUP},devicepluginconfigs.{GROUP}/status,nodedeviceinventories.{GROUP}",
+        ],
+        "clusterrolebinding": [f"--clusterrole={name}", f"--serviceaccount={account}"],
+    }
+    for what in made:
+        api.kubectl("create", *what, *flags[what[0]])
+    token = api.kubectl("create", "token", name, "-n", NAMESPACE).strip()
     settings: dict[str, Any] = json.loads(api.kubeconfig.read_text())
     settings["users"][0]["user"] = {"token": token}
     path = tmp_path / "kubeconfig"
     path.touch(0o600)
     path.write_text(json.dumps(settings))
     yield path
-    for kind in ("rolebinding", "role", "serviceaccount"):
-        api.kubectl("delete", kind, role, "-n", NAMESPACE)
+    for what in reversed(made):
+        api.kubectl("delete", *what)
 
 
-def test_a_missing_permission_ends_it_with_the_permissions_name(operators: Operators, powerless: Path) -> None:
-    operator = operators.start(kubeconfig=powerless)
+def test_a_missing_permission_ends_it_with_the_permissions_name(operators: Operators, blind: Path) -> None:
+    operator = operators.start(kubeconfig=blind)
     assert operator.process.wait(20) == 1
-    assert "may not list and watch" in operator.text
-    assert "nodes" in operator.text
+    assert "the ServiceAccount may not list and watch nodes" in operator.text
     assert "Traceback" not in operator.text
 
 
