@@ -61,13 +61,7 @@ class Applier:
             else:
                 logger.info("created", extra={"kind": manifest.kind, "object": manifest.name})
                 return True
-        for last in (False,) * (_TRIES - 1) + (True,):
-            try:
-                return await self._bring_in_line(resource, manifest, owner)
-            except ApiError as error:
-                if last or not error.conflict:
-                    raise
-        raise AssertionError("unreachable")
+        return await self._bring_in_line_with_retries(manifest, owner)
 
     async def remove(self, owned: Owned) -> None:
         """Deletes exactly this object; one that is gone or was made anew is none of ours."""
@@ -78,6 +72,16 @@ class Applier:
             if not (error.not_found or error.conflict):
                 raise
         logger.info("deleted", extra={"kind": owned.kind, "object": owned.name})
+
+    async def _bring_in_line_with_retries(self, manifest: Manifest, owner: Identity) -> bool:
+        """Somebody who writes in between, such as the DaemonSet controller its status, makes it read again."""
+        for last in (False,) * (_TRIES - 1) + (True,):
+            try:
+                return await self._bring_in_line(self._resources[manifest.kind], manifest, owner)
+            except ApiError as error:
+                if last or not error.conflict:
+                    raise
+        raise AssertionError("unreachable")
 
     async def _bring_in_line(self, resource: Resource, manifest: Manifest, owner: Identity) -> bool:
         live = await self._client.get(resource, manifest.name)

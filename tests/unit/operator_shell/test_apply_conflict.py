@@ -1,0 +1,75 @@
+"""A write that comes in between: read again, compare again, write again."""
+
+import copy
+from typing import Any, cast
+
+import pytest
+from device_operator import errors
+from device_operator.cluster.apply import Applier
+from device_operator.cluster.client import ApiError, Client
+from device_operator.model import Identity
+from device_operator.render import Manifest
+
+OWNER = {"apiVersion": "device-operator.io/v1alpha1", "kind": "DevicePluginConfig", "name": "c", "uid": "owner"}
+BODY: dict[str, Any] = {
+    "metadata": {"name": "d", "ownerReferences": [OWNER]},
+    "spec": {"template": {"spec": {"containers": ["agent"]}}},
+}
+MANIFEST = Manifest(pool="p", kind="DaemonSet", name="d", body=BODY, config_hash="", template_hash="", hash="h")
+CONFLICT = ApiError(code=409, reason="Conflict", message="modified", request="update")
+
+
+class Busy:
+    """One DaemonSet that somebody else writes before each of our first `conflicts` updates."""
+
+    def __init__(self, conflicts: int) -> None:
+        self.conflicts = conflicts
+        self.live = copy.deepcopy(BODY)
+        self.live["metadata"] |= {"uid": "u", "resourceVersion": "1", "generation": 1}
+        self.live["spec"]["template"]["spec"]["containers"] = ["forged"]
+        self.reads = 0
+
+    async def get(self, *_: object) -> dict[str, Any]:
+        self.reads += 1
+        return copy.deepcopy(self.live)
+
+    async def update(self, _: object, body: dict[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
+        assert body["metadata"]["resourceVersion"] == self.live["metadata"]["resourceVersion"]
+        if dry_run:
+            return body
+        if self.conflicts:
+            self.conflicts -= 1
+            self.live["metadata"]["resourceVersion"] += "1"
+            raise CONFLICT
+        self.live = body
+        return body
+
+
+async def test_a_conflict_is_read_anew() -> None:
+    busy = Busy(conflicts=2)
+    applier = Applier(cast("Client", busy), namespace="n")
+    busy_create = ApiError(code=409, reason="AlreadyExists", message="exists", request="create")
+
+    async def refuse(*_: object) -> None:
+        raise busy_create
+
+    busy.create = refuse  # type: ignore[attr-defined]
+    assert await applier.ensure(MANIFEST, owner=Identity("c", "owner"), live=None)
+    assert busy.reads == 3
+    assert busy.live["spec"] == BODY["spec"]
+
+
+async def test_a_writer_that_never_rests_is_left_to_the_back_off() -> None:
+    busy = Busy(conflicts=100)
+    applier = Applier(cast("Client", busy), namespace="n")
+    with pytest.raises(ApiError, match="modified"):
+        await applier._bring_in_line_with_retries(MANIFEST, Identity("c", "owner"))
+    assert busy.reads < 10
+
+
+async def test_an_object_of_an_earlier_config_of_the_same_name_is_left_to_the_garbage_collector() -> None:
+    busy = Busy(conflicts=0)
+    applier = Applier(cast("Client", busy), namespace="n")
+    with pytest.raises(errors.ForeignOwnerError, match="earlier DevicePluginConfig"):
+        await applier._bring_in_line_with_retries(MANIFEST, Identity("c", "another"))
+    assert busy.live["spec"] != BODY["spec"]

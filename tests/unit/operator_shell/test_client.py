@@ -1,0 +1,170 @@
+"""The transport of the API client against canned answers. What a real API server answers: tests/operator."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+from aiohttp import web
+from device_operator.cluster.client import UNREACHABLE, ApiError, Client, Connection, Resource
+from kubernetes.aio.client.configuration import Configuration
+
+NODES = Resource("", "v1", "nodes")
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Serve = Callable[[Handler], Awaitable[Client]]
+
+
+@pytest.fixture
+async def serve() -> AsyncIterator[Serve]:
+    """A client of a server that answers every request by one handler."""
+    runners: list[web.AppRunner] = []
+    clients: list[Client] = []
+
+    async def start(handler: Handler) -> Client:
+        application = web.Application()
+        application.router.add_route("*", "/{path:.*}", handler)
+        runner = web.AppRunner(application, shutdown_timeout=0.1)
+        await runner.setup()
+        runners.append(runner)
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        configuration = Configuration()
+        configuration.host = "http://{}:{}".format(*runner.addresses[0])
+        tokens = iter(("bearer first", "bearer second"))
+
+        def reread(given: Configuration) -> None:
+            given.api_key["BearerToken"] = next(tokens, "bearer last")
+
+        configuration.refresh_api_key_hook = reread
+        client = Client(Connection(configuration), timeout=5, idle=0.3)
+        clients.append(client)
+        return await client.__aenter__()
+
+    yield start
+    for client in clients:
+        await client.__aexit__()
+    for runner in runners:
+        await runner.cleanup()
+
+
+def status(code: int, reason: str, message: str, **headers: str) -> web.Response:
+    body = {"kind": "Status", "code": code, "reason": reason, "message": message}
+    return web.json_response(body, status=code, headers=headers)
+
+
+async def test_a_429_is_waited_out(serve: Serve) -> None:
+    calls: list[float] = []
+
+    async def busy_once(_: web.Request) -> web.Response:
+        calls.append(time.monotonic())
+        if len(calls) == 1:
+            return status(429, "TooManyRequests", "busy", **{"Retry-After": "1"})
+        return web.json_response({"kind": "Node"})
+
+    client = await serve(busy_once)
+    assert await client.get(NODES, "n") == {"kind": "Node"}
+    assert calls[1] - calls[0] >= 1
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "attribute"),
+    [
+        (404, "NotFound", "not_found"),
+        (409, "AlreadyExists", "already_exists"),
+        (409, "Conflict", "conflict"),
+        (410, "Expired", "gone"),
+        (403, "Forbidden", "forbidden"),
+    ],
+)
+async def test_a_refusal_carries_the_servers_status(code: int, reason: str, attribute: str, serve: Serve) -> None:
+    async def refuse(_: web.Request) -> web.Response:
+        return status(code, reason, "because")
+
+    client = await serve(refuse)
+    with pytest.raises(ApiError, match="because") as caught:
+        await client.get(NODES, "n")
+    kinds = ("not_found", "already_exists", "conflict", "gone", "forbidden")
+    assert [kind for kind in kinds if getattr(caught.value, kind)] == [attribute]
+
+
+async def test_a_refusal_that_is_no_status_is_told_all_the_same(serve: Serve) -> None:
+    async def refuse(_: web.Request) -> web.Response:
+        return web.Response(status=502, text="<html>bad gateway</html>")
+
+    client = await serve(refuse)
+    with pytest.raises(ApiError, match="bad gateway"):
+        await client.get(NODES, "n")
+
+
+async def test_the_token_is_asked_for_each_request(serve: Serve) -> None:
+    seen: list[str] = []
+
+    async def note(request: web.Request) -> web.Response:
+        seen.append(request.headers["Authorization"])
+        return web.json_response({})
+
+    client = await serve(note)
+    for _ in range(2):
+        await client.get(NODES, "n")
+    assert seen == ["bearer first", "bearer second"]
+
+
+async def test_a_list_is_read_page_by_page(serve: Serve) -> None:
+    asked: list[dict[str, str]] = []
+
+    async def page(request: web.Request) -> web.Response:
+        asked.append(dict(request.query))
+        more = {"continue": "next"} if len(asked) < 3 else {}
+        return web.json_response({"metadata": {"resourceVersion": "9", **more}, "items": [len(asked)]})
+
+    client = await serve(page)
+    items = [item async for page in client.pages(NODES, labels="a=b", limit=1) for item in page["items"]]
+    assert items == [1, 2, 3]
+    assert [q.get("continue") for q in asked] == [None, "next", "next"]
+    assert all(q["limit"] == "1" and q["labelSelector"] == "a=b" for q in asked)
+
+
+def streaming(*chunks: bytes, then: float = 0.0) -> Handler:
+    async def stream(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for chunk in chunks:
+            await response.write(chunk)
+        await asyncio.sleep(then)
+        return response
+
+    return stream
+
+
+async def test_watch_events_of_any_size_and_cut_anywhere_arrive_whole(serve: Serve) -> None:
+    big = {"metadata": {"name": "big", "resourceVersion": "2"}, "status": {"text": "x" * 700_000}}
+    raw = b"".join(
+        json.dumps({"type": kind, "object": body}).encode() + b"\n"
+        for kind, body in (("ADDED", big), ("BOOKMARK", {"metadata": {"resourceVersion": "3"}}))
+    )
+    client = await serve(streaming(raw[:10], raw[10:350_000], raw[350_000:]))
+    events = [(e.kind, e.object) async for e in client.watch(NODES, version="1")]
+    assert events == [("ADDED", big), ("BOOKMARK", {"metadata": {"resourceVersion": "3"}})]
+
+
+async def test_an_error_event_is_raised_with_its_code(serve: Serve) -> None:
+    gone = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
+    client = await serve(streaming(json.dumps({"type": "ERROR", "object": gone}).encode() + b"\n"))
+    with pytest.raises(ApiError, match="too old") as caught:
+        _ = [event async for event in client.watch(NODES, version="1")]
+    assert caught.value.gone
+
+
+async def test_a_watch_that_falls_silent_ends(serve: Serve) -> None:
+    client = await serve(streaming(b"\n", then=30))
+    with pytest.raises(UNREACHABLE):
+        async with asyncio.timeout(5):
+            _ = [event async for event in client.watch(NODES, version="1")]
+
+
+async def test_no_server_is_unreachable() -> None:
+    configuration = Configuration()
+    configuration.host = "http://127.0.0.1:1"
+    async with Client(Connection(configuration), timeout=5) as client:
+        with pytest.raises(UNREACHABLE):
+            await client.get(NODES, "n")
