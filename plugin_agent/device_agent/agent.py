@@ -169,7 +169,6 @@ class Agent:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._pod_resources.close()
-        self._probes.stop()
         logger.info("stopped")
 
     async def _turn(self) -> None:
@@ -300,6 +299,8 @@ class Agent:
                     self._withdraw(name)
                 elif name in names:
                     self._registrations[name].refresh()
+                else:
+                    self._registrations[name].look()  # its options may be others now
         self._publish_soon()
 
     def _offer(self, name: str) -> None:

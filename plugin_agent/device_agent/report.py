@@ -10,7 +10,7 @@ import json
 import logging
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -20,6 +20,7 @@ from device_agent.contract import names
 from device_agent.devices import DeviceState, Health, ResourceState, TableSnapshot
 from device_agent.settings import Settings
 from device_agent.telemetry import Metrics
+from device_agent.units import Excluded
 from device_agent.worker import Worker, WorkerBusyError
 
 if TYPE_CHECKING:
@@ -102,31 +103,17 @@ def inventory(snapshot: TableSnapshot, observed: Observed, *, identity: Identity
     status["summary"] = _summary(snapshot)
 
     states = [(r, d) for r in snapshot.resources for d in r.devices]
-    status["resources"], omitted = room.fill(
-        [*(_resource(r, observed) for r in snapshot.resources), *_refused(snapshot)]
-    )
-    _count(status, "resourcesOmitted", omitted)
+    resources = [*(_resource(r, observed) for r in snapshot.resources), *_refused(snapshot)]
+    status["resources"] = list(room.take(resources))
+    _count(status, "resourcesOmitted", len(resources) - len(status["resources"]))
 
     # in a cut list the unhealthy ones are what somebody looks for
     order = sorted(range(len(states)), key=lambda i: (states[i][1].health is Health.HEALTHY, i))
-    taken = dict(zip(order, room.take([_device(*states[i]) for i in order]), strict=False))
+    taken = dict(zip(order, room.take(_device(*states[i]) for i in order), strict=False))
     _count(status, "devicesOmitted", len(states) - len(taken))
 
-    status["excluded"], omitted = room.fill(
-        [
-            _without_empty(
-                {
-                    "id": _clip(e.id, most=MAX_VALUE),
-                    "source": e.source,
-                    "entry": e.entry,
-                    "reason": e.reason,
-                    "message": _clip(e.message),
-                }
-            )
-            for e in snapshot.excluded
-        ]
-    )
-    _count(status, "excludedOmitted", omitted)
+    status["excluded"] = list(room.take(map(_excluded, snapshot.excluded)))
+    _count(status, "excludedOmitted", len(snapshot.excluded) - len(status["excluded"]))
 
     shown = sorted(taken)
     omitted = 0
@@ -283,18 +270,14 @@ class _Room:
         self._left -= _size(value)
         return value
 
-    def take(self, items: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        """The items that fit, from the first on, up to the first that does not."""
+    def take(self, items: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """The items that fit, up to the first that does not; what comes after it is not even made."""
         for item in items:
             size = _size(item) + 1
             if size > self._left:
                 return
             self._left -= size
             yield item
-
-    def fill(self, items: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], int]:
-        taken = list(self.take(items))
-        return taken, len(items) - len(taken)
 
     def add(self, item: dict[str, Any], field: str, value: Any) -> bool:
         """Whether the field found room in the item."""
@@ -365,6 +348,18 @@ def _device(resource: ResourceState, device: DeviceState) -> dict[str, Any]:
     if unit.numa_node is not None:
         item["numaNode"] = unit.numa_node
     return item
+
+
+def _excluded(device: Excluded) -> dict[str, Any]:
+    return _without_empty(
+        {
+            "id": _clip(device.id, most=MAX_VALUE),
+            "source": device.source,
+            "entry": device.entry,
+            "reason": device.reason,
+            "message": _clip(device.message),
+        }
+    )
 
 
 def _holders(device: DeviceState) -> list[dict[str, str]]:
