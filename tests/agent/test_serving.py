@@ -1,8 +1,13 @@
 """Register, device list, Allocate: the way of every pod that gets a device."""
 
+import grpc
 import pytest
 from agent.harness import Node, Start, document, files, simulated
 from agent.standin import Kubelet, PodRejectedError, until
+from device_agent.kubelet import rpc
+from device_agent.kubelet.proto import deviceplugin_pb2 as dp
+
+SIM = "example.com/sim"
 
 
 def test_a_device_is_offered_and_a_pod_gets_its_node(node: Node, kubelet: Kubelet, start: Start) -> None:
@@ -152,3 +157,53 @@ def test_an_unknown_id_is_refused_by_name(node: Node, kubelet: Kubelet, start: S
     kubelet.devices["example.com/sim"] = {"made-up": ("Healthy", ())}
     with pytest.raises(PodRejectedError, match=r"INVALID_ARGUMENT desc = example\.com/sim: unknown device made-up"):
         kubelet.admit("pod", "example.com/sim", 1)
+
+
+def call(kubelet: Kubelet, method: rpc.Method, request: object) -> object:
+    """What the kubelet would not send like this, sent to the plugin's socket."""
+    path = kubelet.directory / kubelet.clients[SIM].endpoint
+    with grpc.insecure_channel(f"unix:{path}", options=(rpc.LOCAL_AUTHORITY,)) as channel:
+        return channel.unary_unary(
+            method.path,
+            request_serializer=method.request.SerializeToString,
+            response_deserializer=method.answer.FromString,
+        )(request, timeout=10)
+
+
+def test_several_containers_in_one_call_are_answered_in_their_order(node: Node, kubelet: Kubelet, start: Start) -> None:
+    entry = simulated(inject={"env": [{"name": "DEVICES", "value": "{name}"}]})
+    node.configure(document(entry))
+    start()
+    ids = sorted(kubelet.wait_for(SIM, 4))
+    containers = [dp.ContainerAllocateRequest(devices_ids=those) for those in ([ids[2]], [ids[1], ids[0]], [ids[3]])]
+    answer = call(kubelet, rpc.ALLOCATE, dp.AllocateRequest(container_requests=containers))
+    assert [c.envs["DEVICES"] for c in answer.container_responses] == [ids[2], f"{ids[0]},{ids[1]}", ids[3]]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"available_deviceIDs": [], "allocation_size": 0},
+        {"available_deviceIDs": [], "allocation_size": 3},
+        {"available_deviceIDs": ["unknown"], "allocation_size": 1},
+        {"must_include_deviceIDs": ["unknown"], "allocation_size": 1},
+        {"available_deviceIDs": ["a", "a"], "must_include_deviceIDs": ["b"], "allocation_size": -1},
+        {"available_deviceIDs": [str(n) for n in range(5000)], "allocation_size": 2_000_000_000},
+    ],
+)
+def test_a_preference_is_never_an_error(
+    node: Node, kubelet: Kubelet, start: Start, asked: dict[str, list[str] | int]
+) -> None:
+    node.configure(document(simulated()))
+    start()
+    kubelet.wait_for(SIM, 4)
+    container = dp.ContainerPreferredAllocationRequest(**asked)
+    answer = call(kubelet, rpc.PREFERRED, dp.PreferredAllocationRequest(container_requests=[container] * 2))
+    assert len(answer.container_responses) == 2
+
+
+def test_pre_start_is_answered_though_not_asked_for(node: Node, kubelet: Kubelet, start: Start) -> None:
+    node.configure(document(simulated()))
+    start()
+    (device, *_) = kubelet.wait_for(SIM, 4)
+    assert call(kubelet, rpc.PRE_START, dp.PreStartContainerRequest(devices_ids=[device])) is not None
