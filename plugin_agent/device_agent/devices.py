@@ -129,19 +129,18 @@ class DeviceTable:
             UnavailableDevice: the device is gone, or not offered under this id.
         """
         known = self._index.get(resource, {})
-        found = []
+        asked: dict[str, list[str]] = {}
         for i in ids:
-            device = known.get(i)
-            if device is None:
+            if i not in known:
                 raise UnknownDevice(resource, i)
+            asked.setdefault(known[i].unit.id, []).append(i)
+        for i, *more in asked.values():
+            device = known[i]
             if not device.present or device.reason == HELD_AS:
                 raise UnavailableDevice(resource, i, reason=device.reason, message=device.message)
-            if i in device.withheld or i in device.leaving:
-                raise UnavailableDevice(
-                    resource, i, reason=HELD_AS, message="the number of its replicas was lowered, retry"
-                )
-            found.append((i, device.unit))
-        return tuple(found)
+            if not device.leaving.keys().isdisjoint((i, *more)) or offering.overused(device, (i, *more), self._ledger):
+                raise UnavailableDevice(resource, i, reason=HELD_AS, message="more replicas are in use than it has now")
+        return tuple((i, known[i].unit) for i in ids)
 
     def entry(self, resource: str) -> Resource:
         """The configuration entry behind a name, as of the selection in force; of a name that is gone the last one.

@@ -84,6 +84,13 @@ class Ledger:
         key = (resource, device_id)
         return self.begun is None or key in self._in_flight or key in self._unseen or bool(self.holders_of(*key))
 
+    def in_use(self, resource: str, device_id: str) -> bool:
+        """Whether the id is in use by the last List, or was on its way there when that was begun."""
+        key = (resource, device_id)
+        handed_out = self._unseen.get(key)
+        fresh = handed_out is not None and (self.begun is None or handed_out > self.begun)
+        return fresh or key in self._in_flight or bool(self.holders_of(*key))
+
     def used(self) -> frozenset[tuple[str, str]]:
         """Every (resource, id) that is known to be in use or on its way there."""
         return frozenset(self.holders()) | frozenset(self._in_flight) | frozenset(self._unseen)

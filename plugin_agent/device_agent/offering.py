@@ -6,7 +6,7 @@ use under one name or id is offered under no other, nor more often than it has r
 nothing is held twice.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -40,7 +40,7 @@ def judge(
     gone = [device for device in everything if not device.present]
     blocking, moved = Hardware(), Hardware()
     for device in gone:
-        if device.exclusive and _in_use(device, ledger):
+        if device.exclusive and _may_be_used(device, ledger):
             blocking.add(device)
     if gone:
         for device in everything:
@@ -57,7 +57,18 @@ def judge(
             device.judge(Health.UNHEALTHY, reason, message, wall=wall)
 
 
-def _in_use(device: Device, ledger: Ledger) -> tuple[str, ...]:
+def overused(device: Device, ids: Collection[str], ledger: Ledger) -> bool:
+    """Whether giving out `ids` would have the device in use more often than it has replicas now.
+
+    Asked at Allocate, as an id that stays healthy for its holder's sake may be free again by then and chosen anew.
+    """
+    if not device.leaving:
+        return False
+    used = {i for i in (*device.ids, *device.leaving) if ledger.busy(device.unit.resource, i)}
+    return len(used.union(ids)) > len(device.ids)
+
+
+def _may_be_used(device: Device, ledger: Ledger) -> tuple[str, ...]:
     """The device's ids on their way out that are, or may be, in use."""
     return tuple(i for i in device.leaving if ledger.busy(device.unit.resource, i))
 
@@ -106,7 +117,7 @@ class _Present:
         elif unit.problem:
             reason, message = unit.problem
         else:
-            surplus = len(_in_use(device, self.ledger)) if device.leaving else 0
+            surplus = len(_may_be_used(device, self.ledger)) if device.leaving else 0
             if surplus:
                 device.withheld = self._withheld(device, keep=len(device.ids) - surplus)
             if surplus and len(device.withheld) == len(device.ids):
@@ -120,13 +131,13 @@ class _Present:
 
     def _withheld(self, device: Device, *, keep: int) -> frozenset[str]:
         """Free ids beyond `keep` in all. Those in use stay healthy: it is their pods that would be said unhealthy."""
-        used = {i for i in device.ids if self.ledger.busy(device.unit.resource, i)}
+        used = {i for i in device.ids if self.ledger.in_use(device.unit.resource, i)}
         free = [i for i in device.ids if i not in used]
         return frozenset(free[max(0, keep - len(used)) :])
 
     def _held_as(self, holder: Device) -> str:
         name = holder.unit.resource
-        ids = _in_use(holder, self.ledger)
+        ids = _may_be_used(holder, self.ledger)
         who = sorted({str(h) for i in ids for h in self.ledger.holders_of(name, i)})
         by = f" by {', '.join(who[:3])}" if who else ""
         return f"in use as {ids[0]} of {name}{by}; offered again when that is free"

@@ -307,16 +307,40 @@ def test_a_device_whose_former_replicas_use_it_up_offers_none():
     assert steps.seen() == {"a": True}
 
 
+def test_before_the_first_list_a_device_with_fewer_replicas_offers_none():
+    steps = Steps()
+    steps.scan(unit("a", replicas=2))
+    steps.allocate("a::1")
+    steps.scan(unit("a", replicas=1))
+    assert steps.seen() == {"a": False, "a::1": False}
+    steps.list(held("a::1"))
+    assert steps.seen() == {"a": False, "a::1": False}
+
+
 def test_ids_in_use_stay_healthy_while_surplus_ids_hold_the_rest_back():
     steps = Steps()
     steps.scan(unit("a", replicas=4))
     steps.list(held("a", "a::2", "a::3"))
     steps.scan(unit("a", replicas=2))
     assert steps.seen() == {"a": True, "a::1": False, "a::2": False, "a::3": False}
-    assert steps.table.units_of(NAME, ["a"])
-    for kept_back in ("a::1", "a::2"):
+    for i in ("a", "a::1", "a::2"):  # a may be free again by now, but not the others
         with pytest.raises(UnavailableDevice, match="HeldAs"):
-            steps.table.units_of(NAME, [kept_back])
+            steps.table.units_of(NAME, [i])
+    steps.list(held("a", "a::2"))
+    assert steps.table.units_of(NAME, ["a"])
+    with pytest.raises(UnavailableDevice, match="HeldAs"):
+        steps.table.units_of(NAME, ["a", "a::1"])
+
+
+def test_an_id_that_no_list_showed_does_not_stay_healthy_for_its_holders_sake():
+    steps = Steps()
+    steps.scan(unit("a", replicas=2))
+    steps.list(held("a::1"))
+    steps.allocate("a")
+    steps.scan(unit("a", replicas=1))
+    assert steps.seen() == {"a": True, "a::1": False}
+    steps.list(held("a::1"))
+    assert steps.seen() == {"a": False, "a::1": False}
 
 
 def test_surplus_ids_from_before_a_restart_are_recognised():

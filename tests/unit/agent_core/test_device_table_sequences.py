@@ -272,4 +272,4 @@ class Node(RuleBasedStateMachine):
 
 @pytest.mark.timeout(600)  # a failure is worth being made small
 def test_no_sequence_of_events_drops_doubles_or_loses_a_device():
-    run_state_machine_as_test(Node, settings=settings(max_examples=200, stateful_step_count=50, deadline=None))
+    run_state_machine_as_test(Node, settings=settings(max_examples=300, stateful_step_count=50, deadline=None))
