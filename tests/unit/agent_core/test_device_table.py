@@ -291,6 +291,15 @@ def test_lowering_replicas_keeps_surplus_ids_unhealthy_until_they_are_free():
     assert steps.seen() == {"a": True, "a::1": True}
 
 
+def test_a_surplus_id_is_given_out_no_more_though_nobody_has_it():
+    steps = Steps()
+    steps.scan(unit("a", replicas=2))
+    steps.list({})
+    steps.scan(unit("a", replicas=1))
+    with pytest.raises(UnavailableDevice, match="a::1"):
+        steps.table.units_of(NAME, ["a::1"])
+
+
 def test_a_device_whose_former_replicas_use_it_up_offers_none():
     steps = Steps()
     steps.scan(unit("a", replicas=3))
@@ -425,6 +434,8 @@ def test_another_unit_of_the_same_entry_is_not_offered_while_the_former_id_is_in
     steps.scan(unit("7", hardware="devices/a"))
     assert steps.send() == {"0000:01:00.0": False, "7": False}
     assert steps.device("7").reason == "HeldAs"
+    with pytest.raises(UnavailableDevice, match="in use as 0000:01:00.0"):  # the kubelet's list may be older
+        steps.table.units_of(NAME, ["7"])
     steps.list({})
     assert steps.seen() == {"7": True}
 
