@@ -434,7 +434,7 @@ def test_another_unit_of_the_same_entry_is_not_offered_while_the_former_id_is_in
     steps.scan(unit("7", hardware="devices/a"))
     assert steps.send() == {"0000:01:00.0": False, "7": False}
     assert steps.device("7").reason == "HeldAs"
-    with pytest.raises(UnavailableDevice, match="in use as 0000:01:00.0"):  # the kubelet's list may be older
+    with pytest.raises(UnavailableDevice, match="in use as 0000:01"):  # the kubelet's list may be older
         steps.table.units_of(NAME, ["7"])
     steps.list({})
     assert steps.seen() == {"7": True}
