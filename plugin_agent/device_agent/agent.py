@@ -6,6 +6,7 @@ goes the same way: event -> device table -> the registrations of the resources w
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -96,6 +97,7 @@ class Agent:
         self._transitions = Transitions()
         self._offering = False
         self._stopping = False
+        self._settled = False
         self._registrations: dict[str, Registration] = {}
         self._offers: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -351,7 +353,13 @@ class Agent:
             )
             for state in snapshot.resources
         ]
-        self._metrics.publish(counts, missing=self._missing())
+        missing = self._missing()
+        self._metrics.publish(counts, missing=missing)
+        if not missing and not self._settled:
+            # What is here now stays. A full collection over it takes tens of milliseconds, in which a pod would wait.
+            gc.collect()
+            gc.freeze()
+            self._settled = True
         if self._reporter is not None:
             self._reporter.changed()
 

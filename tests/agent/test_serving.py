@@ -21,7 +21,7 @@ def test_a_device_is_offered_and_a_pod_gets_its_node(node: Node, kubelet: Kubele
     ]
     assert kubelet.ids_of("pod", "example.com/widget") == [device]
     agent.wait_ready()
-    assert agent.metric('device_agent_allocations_total{resource="example.com/widget"}') == 1
+    until(lambda: agent.metric('device_agent_allocations_total{resource="example.com/widget"}') == 1, what="counted")
     until(lambda: agent.metric('device_agent_allocated{resource="example.com/widget"}') == 1, what="holder seen")
 
 

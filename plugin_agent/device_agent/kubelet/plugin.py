@@ -34,6 +34,7 @@ _OPTIONS: Final = (
     ("grpc.so_reuseport", 0),
 )
 _STOP_SECONDS: Final = 0.5
+_BOOKS_SECONDS: Final = 0.01
 
 _Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -107,6 +108,7 @@ class ResourceServer:
         self._loop = asyncio.get_running_loop()
         self._server: grpc.aio.Server | None = None
         self._turn = asyncio.Event()
+        self._books: list[tuple[dp.AllocateRequest, float]] = []
         self._ending = False
         self._quiet = asyncio.Event()
 
@@ -167,6 +169,7 @@ class ResourceServer:
             return
         await self.end_streams()
         await server.stop(_STOP_SECONDS)
+        self._write_books()
         if path is not None:
             path.unlink(missing_ok=True)
 
@@ -228,8 +231,9 @@ class ResourceServer:
             self._metrics.allocated(self.resource, seconds=time.monotonic() - begun, error=True)
             logger.warning("allocation refused", extra={"resource": self.resource, "error": str(refused)})
             await context.abort(_code(refused), str(refused))
-        # a pod waits for the answer, nobody for the books
-        self._loop.call_soon(self._allocated, request, time.monotonic() - begun)
+        if not self._books:
+            self._loop.call_later(_BOOKS_SECONDS, self._write_books)
+        self._books.append((request, time.monotonic() - begun))
         return answer
 
     def _one_container(self, ids: Sequence[str]) -> dp.ContainerAllocateResponse:
@@ -243,12 +247,15 @@ class ResourceServer:
             self._table.allocation_ended(ticket, now=time.monotonic(), handed_out=handed_out)
         return answer
 
-    def _allocated(self, request: dp.AllocateRequest, seconds: float) -> None:
-        self._metrics.allocated(self.resource, seconds=seconds, error=False)
-        for container in request.container_requests:
-            ids = tuple(container.devices_ids)
-            self._on_allocated(self.resource, ids)
-            logger.info("allocated", extra={"resource": self.resource, "ids": ",".join(ids)})
+    def _write_books(self) -> None:
+        """Log, metrics and the question for holders: a pod waits for its answer, nobody for these."""
+        books, self._books = self._books, []
+        for request, seconds in books:
+            self._metrics.allocated(self.resource, seconds=seconds, error=False)
+            for container in request.container_requests:
+                ids = tuple(container.devices_ids)
+                self._on_allocated(self.resource, ids)
+                logger.info("allocated", extra={"resource": self.resource, "ids": ",".join(ids)})
 
     async def _preferred(
         self, request: dp.PreferredAllocationRequest, _context: _Context
