@@ -24,14 +24,19 @@ def remove_loop(number: int) -> None:
 @contextmanager
 def loops(*numbers: int) -> Iterator[None]:
     """These loop devices exist while the block runs, and none of them after it."""
+    _remove(numbers)  # what an interrupted run has left
     try:
         for number in numbers:
             add_loop(number)
         yield
     finally:
-        for number in numbers:
-            if Path(f"/dev/loop{number}").exists():
-                remove_loop(number)
+        _remove(numbers)
+
+
+def _remove(numbers: tuple[int, ...]) -> None:
+    for number in numbers:
+        if Path(f"/dev/loop{number}").exists():
+            remove_loop(number)
 
 
 def make_node(path: Path) -> None:
