@@ -26,7 +26,15 @@ DEFAULT_POOL: Final = "default"
 DEFAULT_MAX_UNAVAILABLE: Final = "10%"
 MAX_CONFIG_NAME: Final = 40
 MAX_POOL_NAME: Final = 20
-RESERVED_ENV: Final = (names.ENV_NODE, names.ENV_CONFIG, names.ENV_CONFIG_UID, names.ENV_POOL, names.ENV_LOG_LEVEL)
+RESERVED_ENV: Final = (
+    names.ENV_NODE,
+    names.ENV_NAMESPACE,
+    names.ENV_POD,
+    names.ENV_CONFIG,
+    names.ENV_CONFIG_UID,
+    names.ENV_POOL,
+    names.ENV_LOG_LEVEL,
+)
 
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*")

@@ -120,6 +120,11 @@ def _address(text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+def _own_pod() -> tuple[str, str] | None:
+    namespace, name = os.environ.get(names.ENV_NAMESPACE), os.environ.get(names.ENV_POD)
+    return (namespace, name) if namespace and name else None
+
+
 def _serve(options: argparse.Namespace) -> int:
     # before gRPC is imported: the agent never forks, and the C core's own lines are no log of ours
     os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
@@ -157,6 +162,7 @@ def _serve(options: argparse.Namespace) -> int:
                 host_root=options.host_root,
                 listen=options.listen,
                 identity=identity,
+                pod=_own_pod(),
                 api=api,
                 settings=settings,
             )

@@ -52,7 +52,10 @@ _TURN_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line and the pod's environment say. `api` None: nothing is reported."""
+    """What the command line and the pod's environment say. `api` None: nothing is reported.
+
+    `pod`: (namespace, name) of the agent's own pod, None outside one.
+    """
 
     config: Path
     kubelet_dir: Path
@@ -60,6 +63,7 @@ class Options:
     host_root: Path
     listen: tuple[str, int]
     identity: report.Identity
+    pod: tuple[str, str] | None
     api: ApiServer | None
     settings: Settings
 
@@ -113,7 +117,9 @@ class Agent:
         self._hint = asyncio.Event()
         self._directory = KubeletDirectory(options.kubelet_dir, poll_seconds=settings.directory_poll)
         self._directory.listen(self, self._publish_soon)
-        self._pod_resources = PodResources(options.pod_resources, deadline=settings.holders_deadline)
+        self._pod_resources = PodResources(
+            options.pod_resources, deadline=settings.holders_deadline, itself=options.pod
+        )
         self._holders = HolderPoll(
             self._pod_resources, ours=self._table.ours, deliver=self._holders_known, settings=settings
         )

@@ -25,6 +25,8 @@ ENV_NODE: Final = "NODE_NAME"
 ENV_CONFIG: Final = "CONFIG_NAME"
 ENV_CONFIG_UID: Final = "CONFIG_UID"
 ENV_POOL: Final = "POOL_NAME"
+ENV_NAMESPACE: Final = "POD_NAMESPACE"
+ENV_POD: Final = "POD_NAME"
 ENV_LOG_LEVEL: Final = "LOG_LEVEL"
 """Debug, Info, Warning or Error, as `agent.logLevel` of the DevicePluginConfig; absent: Info."""
 

@@ -52,18 +52,24 @@ def holders(answer: pr.ListPodResourcesResponse, *, ours: Callable[[str], bool])
 
 
 class PodResources:
-    """Asks List on a channel that is kept, until it fails."""
+    """Asks List on a channel that is kept, until it fails.
 
-    def __init__(self, socket: Path, *, deadline: float) -> None:
+    `itself`: (namespace, name) of the agent's own pod, None outside a pod. A kubelet that has just started lists
+    only the pods it has heard of so far, and the others would look as if they had ended; its own pod missing, an
+    agent knows that the list is not complete.
+    """
+
+    def __init__(self, socket: Path, *, deadline: float, itself: tuple[str, str] | None = None) -> None:
         self._socket = socket
         self._deadline = deadline
+        self._itself = itself
         self._channel: grpc.aio.Channel | None = None
 
     async def list(self, *, ours: Callable[[str], bool]) -> Holders:
         """Who holds ids of our resources.
 
         Raises:
-            PodResourcesError: no kubelet, no answer in time, or the rate limit.
+            PodResourcesError: no kubelet, no answer in time, the rate limit, or a list that is not complete.
         """
         if self._channel is None:
             options = (rpc.LOCAL_AUTHORITY, ("grpc.max_receive_message_length", RECEIVE_LIMIT))
@@ -75,6 +81,8 @@ class PodResources:
             raise PodResourcesError(
                 _explained(error), limited=error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
             ) from error
+        if self._itself and self._itself not in ((pod.namespace, pod.name) for pod in answer.pod_resources):
+            raise PodResourcesError("the kubelet has not yet heard of all its pods")
         return holders(answer, ours=ours)
 
     async def close(self) -> None:

@@ -23,7 +23,9 @@ def entry(**fields: Any) -> dict[str, Any]:
 
 
 def problems(*entries: dict[str, Any]) -> tuple[str, ...]:
-    return check.problems(Document(tuple(parse_resource(e, path=f"spec.resources[{i}]") for i, e in enumerate(entries))))
+    return check.problems(
+        Document(tuple(parse_resource(e, path=f"spec.resources[{i}]") for i, e in enumerate(entries)))
+    )
 
 
 def test_what_is_dumped_is_parsed_back_and_equal_documents_give_equal_bytes():
@@ -33,7 +35,10 @@ def test_what_is_dumped_is_parsed_back_and_equal_documents_give_equal_bytes():
                 entry(
                     unit="pci.address",
                     exclude=[{"attribute": "driver", "values": ["vfio*"]}],
-                    sharing={"replicas": 4, "perDevice": [{"match": {"attribute": "name", "values": ["a"]}, "replicas": 2}]},
+                    sharing={
+                        "replicas": 4,
+                        "perDevice": [{"match": {"attribute": "name", "values": ["a"]}, "replicas": 2}],
+                    },
                     inject={"env": [{"name": "A", "value": "{name}", "counts": [1]}], "cdiDevices": ["v.com/c={name}"]},
                 ),
                 path="r",
@@ -60,7 +65,10 @@ def test_shared_resources_spread_by_default_and_exclusive_ones_follow_the_topolo
         (b'{"contractVersion": 1}', "resources: is missing"),
         (b'{"contractVersion": 1, "resources": {}}', "resources: must be a list, not an object"),
         (b'{"contractVersion": 1, "resources": [{"name": "a/b"}]}', "resources[0].devices: is missing"),
-        (b'{"contractVersion": 1, "resources": [], "resource": []}', "resource: unknown field: did you mean resources?"),
+        (
+            b'{"contractVersion": 1, "resources": [], "resource": []}',
+            "resource: unknown field: did you mean resources?",
+        ),
     ],
 )
 def test_another_shape_is_refused_with_its_path(raw: bytes, message: str):

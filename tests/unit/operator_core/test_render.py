@@ -133,6 +133,8 @@ def test_an_agent_is_told_who_it_is():
     env = {e["name"]: e.get("value", e.get("valueFrom")) for e in container["env"]}
     assert env == {
         "NODE_NAME": {"fieldRef": {"apiVersion": "v1", "fieldPath": "spec.nodeName"}},
+        "POD_NAMESPACE": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}},
+        "POD_NAME": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}},
         "CONFIG_NAME": "lab",
         "CONFIG_UID": "uid-lab",
         "POOL_NAME": "edge",
