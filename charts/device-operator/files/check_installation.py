@@ -7,6 +7,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from pathlib import Path
+from typing import Any
 
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 SERVER = f"https://{os.environ['KUBERNETES_SERVICE_HOST']}:{os.environ['KUBERNETES_SERVICE_PORT']}"
@@ -15,15 +17,15 @@ DEPLOYMENT = f"/apis/apps/v1/namespaces/{os.environ['NAMESPACE']}/deployments/{o
 SECONDS = 90
 
 
-def get(path):
-    with open(f"{ACCOUNT}/token") as token:
-        request = urllib.request.Request(SERVER + path, headers={"Authorization": f"Bearer {token.read()}"})
+def get(path: str) -> dict[str, Any]:
+    token = Path(ACCOUNT, "token").read_text()
+    request = urllib.request.Request(SERVER + path, headers={"Authorization": f"Bearer {token}"})
     trust = ssl.create_default_context(cafile=f"{ACCOUNT}/ca.crt")
     with urllib.request.urlopen(request, context=trust, timeout=10) as answer:
-        return json.load(answer)
+        return dict(json.load(answer))
 
 
-def problem():
+def problem() -> str | None:
     """One line on what is amiss, or None."""
     served = {r["kind"] for r in get("/apis/device-operator.io/v1alpha1")["resources"]}
     if missing := KINDS - served:
