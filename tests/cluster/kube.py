@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import grpc
 import yaml
 from localcluster import Cluster, LocalClusterError
 
@@ -23,7 +24,7 @@ def wait_for(what: str, look: Callable[[], T], *, seconds: float = 60, every: fl
             last = look()
             if last:
                 return last
-        except (LocalClusterError, KeyError, IndexError, AssertionError) as error:
+        except (LocalClusterError, grpc.RpcError, KeyError, IndexError, AssertionError) as error:
             last = error
         time.sleep(every)
     raise AssertionError(f"waited {seconds:.0f} s in vain for {what}; last seen: {last!r}")

@@ -69,7 +69,7 @@ def test_an_upgrade_keeps_devices_served_and_pods_running(kube: Kube, installati
         kube.wait_ready("upgrade")
         kube.wait_node("node-1", SIM, 2, 2)
         with kube.pod("through", limits={SIM: 1}, node="node-1") as pod:
-            installation.upgrade("--set", "operator.logLevel=Debug")
+            installation.upgrade("--set", "operator.log.level=Debug")
             kube("rollout", "status", "deployment/device-operator", "-n", NAMESPACE, "--timeout=120s")
             kube.wait_ready("upgrade")
             after = kube.get("pod", "through")
@@ -84,11 +84,13 @@ def test_an_uninstall_leaves_the_definitions_and_nothing_else(kube: Kube, instal
     kube.remove_config("last")
     installation.uninstall()
     try:
-        left = kube(
-            "get", "all,configmaps,serviceaccounts,leases,roles,rolebindings", "-n", NAMESPACE, "-o", "name"
-        ).split()
-        own = [n for n in left if not n.endswith(("/kube-root-ca.crt", "/default"))]
-        assert [n for n in own if "device-operator" in n and not n.startswith("lease")] == []
+        kinds = "all,configmaps,serviceaccounts,roles,rolebindings"
+
+        def left() -> list[str]:
+            names = kube("get", kinds, "-n", NAMESPACE, "-o", "name").split()
+            return [n for n in names if not n.endswith(("/kube-root-ca.crt", "/default"))]
+
+        wait_for("the namespace to be empty", lambda: not left())
         cluster_wide = kube(
             "get",
             "clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings",

@@ -37,6 +37,31 @@ def identity(kube: Kube, pod: str) -> tuple[str, str, list[str]]:
     return found["metadata"]["uid"], container, kube.held_ids(1, resource=RESOURCE)[pod]
 
 
+def unchanged(kube: Kube, pod: str, before: tuple[str, str, list[str]]) -> None:
+    """A kubelet that has just started lists its pods only when it has heard of them from the API server."""
+    wait_for(f"{pod} in the kubelet's list", lambda: pod in kube.held_ids(1, resource=RESOURCE))
+    assert identity(kube, pod) == before
+
+
+def registered_at(kube: Kube) -> str:
+    (resource,) = kube.inventory("disks", "node-1")["status"]["resources"]
+    return str(resource["lastRegistrationTime"])
+
+
+@contextmanager
+def registering_again(kube: Kube) -> Iterator[None]:
+    """The node's status goes on saying what it said before: only a new registration shows that the resource is back."""
+    before = registered_at(kube)
+    yield
+    wait_for("a new registration", lambda: registered_at(kube) != before, seconds=30)
+    kube.wait_node("node-1", RESOURCE, 2, 2, seconds=30)
+
+
+def restart_kubelet(kube: Kube, signal_number: int = signal.SIGTERM) -> None:
+    with registering_again(kube):
+        kube.cluster.restart_service(1, KUBELET, signal_number)
+
+
 def kill_container(kube: Kube, pod: Object) -> None:
     """kill -9 of the pod's only container, from inside the node."""
     container = pod["status"]["containerStatuses"][0]["containerID"].rpartition("/")[2]
@@ -74,9 +99,8 @@ def test_a_kubelet_restart_leaves_the_pod_alone_and_the_resource_comes_back(kube
     """Case 4."""
     with kube.pod("steady", limits={RESOURCE: 1}, node="node-1"):
         before = identity(kube, "steady")
-        kube.cluster.restart_service(1, KUBELET)
-        kube.wait_node("node-1", RESOURCE, 2, 2, seconds=30)
-        assert identity(kube, "steady") == before
+        restart_kubelet(kube)
+        unchanged(kube, "steady", before)
 
 
 def test_the_assignment_is_kept_across_container_and_kubelet_restarts(kube: Kube, disks: str):
@@ -85,9 +109,8 @@ def test_the_assignment_is_kept_across_container_and_kubelet_restarts(kube: Kube
         before = kube.held_ids(1, resource=RESOURCE)["both"]
         kill_container(kube, pod)
         restarted(kube, "both")
-        kube.cluster.restart_service(1, KUBELET, signal.SIGKILL)
-        kube.wait_node("node-1", RESOURCE, 2, 2, seconds=30)
-        assert kube.held_ids(1, resource=RESOURCE)["both"] == before
+        restart_kubelet(kube, signal.SIGKILL)
+        wait_for("the assignment", lambda: kube.held_ids(1, resource=RESOURCE).get("both") == before)
         assert kube.get("pod", "both")["metadata"]["uid"] == pod["metadata"]["uid"]
 
 
@@ -134,20 +157,19 @@ def test_a_deleted_agent_comes_back_with_the_same_assignment(kube: Kube, disks: 
         kube("delete", "pod", agent["name"], "-n", NAMESPACE, "--grace-period=0", "--force")
         wait_for("a new agent", lambda: kube.agent(disks, "node-1")["metadata"]["uid"] != agent["uid"])
         kube.wait_node("node-1", RESOURCE, 2, 2, seconds=30)
-        assert identity(kube, "kept") == before
+        unchanged(kube, "kept", before)
 
 
 def test_a_kubelet_restart_followed_by_an_agent_restart_changes_nothing_for_the_pod(kube: Kube, disks: str):
     """Case 8."""
     with kube.pod("calm", limits={RESOURCE: 1}, node="node-1"):
         before = identity(kube, "calm")
-        kube.cluster.restart_service(1, KUBELET)
-        kube.wait_node("node-1", RESOURCE, 2, 2, seconds=30)
+        restart_kubelet(kube)
         agent = kube.agent(disks, "node-1")
-        kube("delete", "pod", agent["metadata"]["name"], "-n", NAMESPACE)
-        wait_for("a new agent", lambda: kube.agent(disks, "node-1")["metadata"]["uid"] != agent["metadata"]["uid"])
-        kube.wait_node("node-1", RESOURCE, 2, 2, seconds=30)
-        assert identity(kube, "calm") == before
+        with registering_again(kube):
+            kube("delete", "pod", agent["metadata"]["name"], "-n", NAMESPACE)
+        assert kube.agent(disks, "node-1")["metadata"]["uid"] != agent["metadata"]["uid"]
+        unchanged(kube, "calm", before)
 
 
 def test_a_pod_deleted_while_the_kubelet_is_down_leaves_no_stale_device(kube: Kube, disks: str):
@@ -155,10 +177,10 @@ def test_a_pod_deleted_while_the_kubelet_is_down_leaves_no_stale_device(kube: Ku
     kube.apply(kube.pod_object("lost", limits={RESOURCE: 1}, node="node-1"))
     wait_for("the pod to run", lambda: kube.get("pod", "lost")["status"].get("phase") == "Running")
     assert "lost" in kube.held_ids(1, resource=RESOURCE)
-    kube.cluster.stop_service(1, KUBELET)
-    kube("delete", "pod", "lost", "--grace-period=0", "--force", "--wait=false")
-    kube.cluster.start_service(1, KUBELET)
-    kube.wait_node("node-1", RESOURCE, 2, 2, seconds=30)
+    with registering_again(kube):
+        kube.cluster.stop_service(1, KUBELET)
+        kube("delete", "pod", "lost", "--grace-period=0", "--force", "--wait=false")
+        kube.cluster.start_service(1, KUBELET)
     wait_for("the device to be free", lambda: "lost" not in kube.held_ids(1, resource=RESOURCE), seconds=60)
     wait_for(
         "the inventory to agree",
@@ -173,13 +195,10 @@ def test_an_agent_killed_hard_is_back_with_the_same_assignment(kube: Kube, disks
     with kube.pod("survivor", limits={RESOURCE: 1}, node="node-1"):
         before = identity(kube, "survivor")
         agent = kube.agent(disks, "node-1")
-        kill_container(kube, agent)
-        wait_for(
-            "the agent's restart",
-            lambda: kube.agent(disks, "node-1")["status"]["containerStatuses"][0]["restartCount"] >= 1,
-        )
-        kube.wait_node("node-1", RESOURCE, 2, 2, seconds=60)
-        assert identity(kube, "survivor") == before
+        with registering_again(kube):
+            kill_container(kube, agent)
+        assert kube.agent(disks, "node-1")["status"]["containerStatuses"][0]["restartCount"] >= 1
+        unchanged(kube, "survivor", before)
         sockets = our_sockets(kube)
         assert len(sockets) == 1, f"a stale socket was left: {sockets}"
 
@@ -192,14 +211,9 @@ def our_sockets(kube: Kube) -> list[str]:
 def test_a_socket_of_ours_that_vanishes_is_made_again(kube: Kube, disks: str):
     folder = kube.cluster.node_dir(1) / "device-plugins"
     (name,) = our_sockets(kube)
-    (folder / name).unlink()
-
-    def made_again() -> bool:
-        found = our_sockets(kube)
-        return len(found) == 1 and (folder / found[0]).is_socket()
-
-    wait_for("a socket in its place", made_again, seconds=30)
-    kube.wait_node("node-1", RESOURCE, 2, 2, seconds=30)
+    with registering_again(kube):
+        (folder / name).unlink()
+    assert len(our_sockets(kube)) == 1
     with kube.pod("after", limits={RESOURCE: 1}, node="node-1"):
         assert kube.pod_env("after", "DISK").startswith("loop")
 
@@ -210,13 +224,10 @@ def test_a_kubelet_socket_that_is_replaced_is_noticed_while_ours_stays(kube: Kub
     (name,) = our_sockets(kube)
     kept = folder / "device-operator" / "kept"
     kept.hardlink_to(folder / name)
-    kube.cluster.stop_service(1, KUBELET)
-    kube.cluster.start_service(1, KUBELET)
-    wait_for("the kubelet's socket", (folder / "kubelet.sock").is_socket, every=0.01)
-    if not (folder / name).exists():
-        kept.rename(folder / name)
-    else:
-        kept.unlink()
-    kube.wait_node("node-1", RESOURCE, 2, 2, seconds=30)
+    with registering_again(kube):
+        kube.cluster.stop_service(1, KUBELET)
+        kube.cluster.start_service(1, KUBELET)
+        wait_for("the kubelet's socket", (folder / "kubelet.sock").is_socket, every=0.01)
+        kept.replace(folder / name)
     with kube.pod("replaced", limits={RESOURCE: 1}, node="node-1"):
         assert kube.pod_env("replaced", "DISK").startswith("loop")
