@@ -69,7 +69,7 @@ def test_an_upgrade_keeps_devices_served_and_pods_running(kube: Kube, installati
         kube.wait_ready("upgrade")
         kube.wait_node("node-1", SIM, 2, 2)
         with kube.pod("through", limits={SIM: 1}, node="node-1") as pod:
-            installation.upgrade("--set", "operator.log.level=Debug")
+            installation.upgrade("--set", "operator.log.level=debug")
             kube("rollout", "status", "deployment/device-operator", "-n", NAMESPACE, "--timeout=120s")
             kube.wait_ready("upgrade")
             after = kube.get("pod", "through")

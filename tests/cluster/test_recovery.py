@@ -51,7 +51,7 @@ def registered_at(kube: Kube) -> str:
 @contextmanager
 def registering_again(kube: Kube) -> Iterator[None]:
     """The node's status goes on saying what it said before: only a new registration shows that the resource is back."""
-    before = registered_at(kube)
+    before = wait_for("the first registration", lambda: registered_at(kube))
     yield
     wait_for("a new registration", lambda: registered_at(kube) != before, seconds=30)
     kube.wait_node("node-1", RESOURCE, 2, 2, seconds=30)
