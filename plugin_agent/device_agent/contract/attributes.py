@@ -10,9 +10,10 @@ PCI: Final = "pci"
 SYSFS: Final = "sysfs"
 FILES: Final = "files"
 SIMULATED: Final = "simulated"
-SOURCES: Final = (PCI, SYSFS, FILES, SIMULATED)
+NVML: Final = "nvml"
+SOURCES: Final = (PCI, SYSFS, FILES, SIMULATED, NVML)
 
-_HARDWARE = (PCI, SYSFS, FILES)
+_HARDWARE = (PCI, SYSFS, FILES, NVML)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,9 @@ ATTRIBUTES: Final = (
     Attribute("subsystem", _HARDWARE, "kernel subsystem of the device, such as pci, block, misc"),
     Attribute("driver", _HARDWARE, "driver bound to the device or to its nearest ancestor that has one"),
     Attribute("numaNode", SOURCES, "NUMA node, absent where the hardware does not say"),
-    Attribute("index", (SYSFS, FILES, SIMULATED), "number at the end of the kernel name"),
+    Attribute(
+        "index", (SYSFS, FILES, SIMULATED, NVML), "number at the end of the kernel name; of a GPU its number in NVML"
+    ),
     Attribute("path", _HARDWARE, "path of the device's first own node below /dev"),
     Attribute("iommuGroup", _HARDWARE, "number of the IOMMU group of the device or its nearest PCI function"),
     Attribute("vfIndex", _HARDWARE, "number of a virtual function within its physical function"),
@@ -56,6 +59,25 @@ ATTRIBUTES: Final = (
     Attribute("usb.product", (SYSFS, FILES), "product id of the nearest USB device above, 4 hex digits"),
     Attribute("usb.serial", (SYSFS, FILES), "serial number of the nearest USB device above"),
     Attribute("usb.port", (SYSFS, FILES), "port path of the nearest USB device above, such as 1-2.3"),
+    *(
+        Attribute(name, (NVML,), text)
+        for name, text in (
+            ("uuid", "UUID of the GPU or of the MIG device"),
+            ("minor", "number N of the GPU's /dev/nvidiaN"),
+            ("model", "product name, such as NVIDIA A100-SXM4-40GB"),
+            ("memoryMiB", "memory of the GPU or MIG device in MiB"),
+            ("computeCapability", "compute capability, such as 8.0"),
+            ("architecture", "architecture, such as ampere"),
+            ("brand", "brand, such as Nvidia, Tesla, GeForce"),
+            ("driverVersion", "version of the driver, such as 580.95.05"),
+            ("cudaVersion", "highest CUDA version of the driver, such as 13.0"),
+            ("migMode", "Enabled or Disabled; absent where the GPU has no MIG"),
+            ("profile", "profile of a MIG device, such as 1g.10gb"),
+            ("parentUuid", "UUID of the GPU that a MIG device is on"),
+            ("gi", "GPU instance of a MIG device"),
+            ("ci", "compute instance of a MIG device"),
+        )
+    ),
 )
 _BY_NAME: Final = {attribute.name: attribute for attribute in ATTRIBUTES}
 

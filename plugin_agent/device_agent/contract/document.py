@@ -90,6 +90,18 @@ class SimulatedSource:
     unhealthy: tuple[int, ...] = ()
 
 
+class NvmlKind(StrEnum):
+    GPU = "GPU"
+    MIG = "MIG"
+
+
+@dataclass(frozen=True, slots=True)
+class NvmlSource:
+    """NVIDIA devices as the driver's management library lists them: whole GPUs, or partitions (MIG)."""
+
+    kind: NvmlKind = NvmlKind.GPU
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceEntry:
     """One source, exactly, and what its finds must match."""
@@ -98,11 +110,12 @@ class DeviceEntry:
     sysfs: SysfsSource | None = None
     files: FilesSource | None = None
     simulated: SimulatedSource | None = None
+    nvml: NvmlSource | None = None
     include: tuple[Match, ...] = ()
 
     @property
     def kind(self) -> str:
-        """`pci`, `sysfs`, `files` or `simulated`."""
+        """`pci`, `sysfs`, `files`, `simulated` or `nvml`."""
         return next(k for k in attributes.SOURCES if getattr(self, k) is not None)
 
 
@@ -184,6 +197,39 @@ class Inject:
     cdi_devices: tuple[str, ...] = ()
 
 
+class Clears(StrEnum):
+    """What ends a failure. Reset: the driver needs nothing more, or it was reloaded, or the node rebooted."""
+
+    QUIET = "Quiet"
+    RESET = "Reset"
+
+
+@dataclass(frozen=True, slots=True)
+class XidRule:
+    """An XID error of the NVIDIA driver that makes the GPU Unhealthy, beside or instead of the built-in table's row."""
+
+    xid: int
+    clears: Clears = Clears.RESET
+
+
+@dataclass(frozen=True, slots=True)
+class HealthRules:
+    """When a device of the resource is Unhealthy, beyond what its source says.
+
+    `unhealthy_when`: one match is a failed check; checks are `interval_seconds` apart. So many failed or good checks in
+    a row turn the device over; a check that gives no answer counts as neither. `removal_grace_seconds`: how long a
+    device that vanished stays listed at least. `ignore_xids` are no failures.
+    """
+
+    unhealthy_when: tuple[Match, ...] = ()
+    interval_seconds: int = 10
+    failure_threshold: int = 3
+    recovery_threshold: int = 3
+    removal_grace_seconds: int = 60
+    ignore_xids: tuple[int, ...] = ()
+    xids: tuple[XidRule, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Resource:
     """One entry of `spec.resources`. `name` as written is its key; `unit` empty: the source's default.
@@ -200,6 +246,7 @@ class Resource:
     sharing: Sharing = Sharing()
     allocation: Allocation = Allocation()
     inject: Inject = Inject()
+    health: HealthRules = HealthRules()
 
 
 @dataclass(frozen=True, slots=True)
