@@ -29,6 +29,17 @@ ENV_NAMESPACE: Final = "POD_NAMESPACE"
 ENV_POD: Final = "POD_NAME"
 ENV_LOG_LEVEL: Final = "LOG_LEVEL"
 """Debug, Info, Warning or Error, as `agent.logLevel` of the DevicePluginConfig; absent: Info."""
+ENV_DRIVER_ROOT: Final = "DRIVER_ROOT"
+"""Where the agent's container has the driver's files; absent: the runtime brings them to their usual places."""
+ENV_DEVICE_METRICS: Final = "DEVICE_METRICS"
+"""On or Off, as `agent.deviceMetrics`; absent: Off."""
+ENV_NODE_FEATURES: Final = "NODE_FEATURES"
+"""NFD or Off, as `agent.nodeFeatures`; absent: Off."""
+
+DRIVER_ROOT_DIR: Final = "/driver-root"
+"""Where the agent's container has `agent.driverAccess.driverRoot`; the value of ENV_DRIVER_ROOT."""
+FEATURES_DIR: Final = "/features.d"
+"""Where the agent's container has node-feature-discovery's directory of local feature files."""
 
 MAX_IDS: Final = 20_000
 """Ids of one resource on one node: beyond, a ListAndWatch message nears gRPC's 4 MiB."""
