@@ -12,6 +12,11 @@ from device_agent.contract.document import DeviceNode, Document, Env, Mount, Own
 from device_agent.contract.template import POSITION, Template, TemplateError, parse_template
 
 MAX_REPLICAS = 10_000
+MAX_INTERVAL_SECONDS = 3600
+MAX_FAILURES = 100
+MAX_RECOVERIES = 1000
+MAX_GRACE_SECONDS = 86_400
+MAX_XID = 999
 UNIT_NODE = "node"
 """`unit: node`: all selected devices of the node are one."""
 
@@ -66,6 +71,7 @@ def attribute_names(resource: Resource) -> frozenset[str]:
     used = {m.attribute for m in resource.exclude}
     used |= {m.attribute for entry in resource.devices for m in entry.include}
     used |= {p.match.attribute for p in resource.sharing.per_device}
+    used |= {m.attribute for m in resource.health.unhealthy_when}
     if resource.unit not in ("", UNIT_NODE):
         used.add(resource.unit)
     for _, text in templates_of(resource):
@@ -92,6 +98,7 @@ def _resource(resource: Resource, where: str) -> Iterator[str]:
     yield from _name(resource.name, f"{where}.name")
     yield from _sharing(resource, where)
     yield from _inject(resource, where)
+    yield from _health(resource, f"{where}.health")
 
 
 def _sources(resource: Resource, where: str) -> Iterator[str]:
@@ -140,6 +147,8 @@ def _attributes(resource: Resource, where: str, sources: frozenset[str]) -> Iter
         yield from check(match.attribute, f"{where}.exclude[{i}].attribute")
     for i, per in enumerate(resource.sharing.per_device):
         yield from check(per.match.attribute, f"{where}.sharing.perDevice[{i}].match.attribute")
+    for i, match in enumerate(resource.health.unhealthy_when):
+        yield from check(match.attribute, f"{where}.health.unhealthyWhen[{i}].attribute")
     if resource.unit:
         yield from check(resource.unit, f"{where}.unit", also=[UNIT_NODE])
     for field, text in templates_of(resource):
@@ -195,6 +204,13 @@ def _inject(resource: Resource, where: str) -> Iterator[str]:
             f"{where}.inject.ownNodes: Listed gives only the own nodes that deviceNodes lists, and it lists none; "
             "add an entry with own, or use All"
         )
+    if inject.own_nodes is OwnNodes.NONE:
+        for i, node in enumerate(inject.device_nodes):
+            if node.own:
+                yield (
+                    f"{where}.inject.deviceNodes[{i}].own: ownNodes None gives no own nodes, so {node.own!r} "
+                    "selects nothing; use Listed, or remove the entry"
+                )
     for i, mount in enumerate(inject.mounts):
         yield from _mount(mount, f"{where}.inject.mounts[{i}]")
     yield from _env(inject.env, f"{where}.inject.env")
@@ -253,6 +269,32 @@ def _env(entries: tuple[Env, ...], at: str) -> Iterator[str]:
                     "join the values in one entry, or keep them apart by counts"
                 )
                 break
+
+
+def _health(resource: Resource, at: str) -> Iterator[str]:
+    health = resource.health
+    for field, value, least, most in (
+        ("intervalSeconds", health.interval_seconds, 1, MAX_INTERVAL_SECONDS),
+        ("failureThreshold", health.failure_threshold, 1, MAX_FAILURES),
+        ("recoveryThreshold", health.recovery_threshold, 1, MAX_RECOVERIES),
+        ("removalGraceSeconds", health.removal_grace_seconds, 0, MAX_GRACE_SECONDS),
+        *((f"ignoreXids[{i}]", xid, 1, MAX_XID) for i, xid in enumerate(health.ignore_xids)),
+        *((f"xids[{i}].xid", rule.xid, 1, MAX_XID) for i, rule in enumerate(health.xids)),
+    ):
+        if not least <= value <= most:
+            yield f"{at}.{field}: {value} must be from {least} to {most}"
+    if (health.ignore_xids or health.xids) and attributes.NVML not in sources_of(resource):
+        yield (
+            f"{at}: ignoreXids and xids speak of errors of the NVIDIA driver, and no source here is nvml; "
+            "remove them, or use unhealthyWhen"
+        )
+    seen: set[int] = set()
+    for i, rule in enumerate(health.xids):
+        if rule.xid in seen:
+            yield f"{at}.xids[{i}].xid: {rule.xid} is given twice; keep one"
+        elif rule.xid in health.ignore_xids:
+            yield f"{at}.xids[{i}].xid: {rule.xid} is in ignoreXids too; keep it in one of the two"
+        seen.add(rule.xid)
 
 
 def _plain(path: str) -> bool:

@@ -1,6 +1,6 @@
 """The configuration document: what one pool's agents serve. Policy alone: node, object and pool come as environment.
 
-Every entry is resolved: the operator has applied defaults (and later presets), so the agent has one
+Every entry is resolved: the operator has applied defaults and presets, so the agent has one
 matcher and one injection path. Field names are the DevicePluginConfig's, in JSON as camelCase.
 Meaning and bounds of each field: the CRD's descriptions; what may be wrong beyond shape: `check`.
 """
@@ -41,8 +41,11 @@ class TopologyHints(StrEnum):
 
 
 class OwnNodes(StrEnum):
+    """Which own nodes the agent gives. None: none, as where a container runtime brings them (CDI, a vendor's hook)."""
+
     ALL = "All"
     LISTED = "Listed"
+    NONE = "None"
 
 
 @dataclass(frozen=True, slots=True)

@@ -244,3 +244,42 @@ def test_a_document_is_json_an_admin_can_read():
     data = json.loads(dump(Document((parse_resource(entry(), path="r"),))))
     assert data["contractVersion"] == 1
     assert data["resources"][0]["sharing"] == {"replicas": 1, "maxPerContainer": 0, "perDevice": []}
+
+
+def nvml(**health: Any) -> dict[str, Any]:
+    return {"name": "example.com/gpu", "devices": [{"nvml": {"kind": "GPU"}}], "health": health}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (nvml(intervalSeconds=0), "spec.resources[0].health.intervalSeconds: 0 must be from 1 to 3600"),
+        (nvml(failureThreshold=0), "health.failureThreshold: 0 must be from 1 to 100"),
+        (nvml(recoveryThreshold=1001), "health.recoveryThreshold: 1001 must be from 1 to 1000"),
+        (nvml(removalGraceSeconds=-1), "health.removalGraceSeconds: -1 must be from 0 to 86400"),
+        (nvml(ignoreXids=[0]), "health.ignoreXids[0]: 0 must be from 1 to 999"),
+        (nvml(xids=[{"xid": 79}, {"xid": 79, "clears": "Quiet"}]), "health.xids[1].xid: 79 is given twice"),
+        (nvml(xids=[{"xid": 31}], ignoreXids=[31]), "health.xids[0].xid: 31 is in ignoreXids too"),
+        (nvml(unhealthyWhen=[{"attribute": "usb.port", "values": ["1"]}]), "devices of nvml have no attribute"),
+        (entry(health={"ignoreXids": [31]}), "errors of the NVIDIA driver, and no source here is nvml"),
+        (
+            entry(inject={"ownNodes": "None", "deviceNodes": [{"own": "kvm"}]}),
+            "inject.deviceNodes[0].own: ownNodes None gives no own nodes, so 'kvm' selects nothing",
+        ),
+    ],
+)
+def test_health_rules_and_own_nodes_that_contradict_themselves(given: dict[str, Any], message: str):
+    (found,) = problems(given)
+    assert message in found
+
+
+def test_health_rules_that_hold():
+    good = nvml(
+        unhealthyWhen=[{"attribute": "attr.state", "values": ["disabled"]}],
+        removalGraceSeconds=0,
+        ignoreXids=[31, 43],
+        xids=[{"xid": 94, "clears": "Quiet"}, {"xid": 999}],
+    )
+    assert problems(good) == ()
+    (resource,) = (parse_resource(good, path="r"),)
+    assert "attr.state" in check.attribute_names(resource)
