@@ -2,15 +2,20 @@
 
 The kubelet asks by GetPreferredAllocation and takes the answer as a hint (pkg/kubelet/cm/devicemanager/manager.go,
 callGetPreferredAllocationIfAvailable and devicesToAllocate): ids that it did not offer are ignored, too few are
-topped up at random, but an error rejects the pod. So nothing here fails, whatever comes in, and the time is that
-of a few sorts: no search over combinations.
+topped up at random, but an error rejects the pod. So nothing here fails, whatever comes in, and the time is bounded:
+that of a few sorts, and where pair scores are known (`topology`) of a search with a bound (`search`).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from device_agent import search
 from device_agent.contract.document import Policy
+from device_agent.topology import Affinity
+
+_SEARCHED: Final = 10_000
+"""The most that is searched in: devices asked for times groups of devices that differ. Beyond, NUMA nodes decide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +51,20 @@ def preferred(
     *,
     policy: Policy,
     places: Mapping[str, Place],
+    affinity: Affinity | None = None,
 ) -> tuple[str, ...]:
     """`size` of the ids, `must_include` first whatever it holds, the rest from `available`; fewer if there are fewer.
 
     `places`: every id listed under the resource. An id that is not in it counts as a device of its own without
-    NUMA node. The answer depends on the sets alone, not on their order.
+    NUMA node. `affinity`: pair scores of its devices, None where no more than NUMA nodes are known. The answer
+    depends on the sets alone, not on their order.
 
     - Packed: the fewest physical devices, of those the ones in use already
     - Spread: distinct devices before a second replica of one, the least used first
-    - Topology: the fewest NUMA nodes, one that just fits before a larger one; within them as Spread
+    - Topology, pair scores known: distinct devices, those whose pair scores add up to the most; of such sets the
+      least used devices, then the set that leaves most to the remaining free ones, then the first ids. A second
+      replica of a device comes only when there is no other device, and then as Spread.
+    - Topology, else: the fewest NUMA nodes, one that just fits before a larger one; within them as Spread
     """
     must = sorted(set(must_include))
     pool = set(available).difference(must)
@@ -64,6 +74,8 @@ def preferred(
     if need == len(pool):
         return (*must, *sorted(pool))
     devices = _devices(pool, must, places)
+    if policy is Policy.TOPOLOGY and affinity is not None:
+        return (*must, *_nearest(devices, need, affinity))
     return (*must, *_CHOICES[policy](devices, need))
 
 
@@ -158,6 +170,48 @@ def _topology(devices: list[_Device], need: int) -> list[str]:
         rest -= free[best]
     rank = {node: n for n, node in enumerate(chosen)}
     return _spread([d for d in devices if d.numa_node in rank], need, rank=rank)
+
+
+def _nearest(devices: list[_Device], need: int, affinity: Affinity) -> list[str]:
+    """The devices with the best pair scores; whatever has no place in the table of scores comes last."""
+    fresh = [d for d in devices if d.free and not d.given]
+    placed = [d for d in fresh if d.id in affinity.group_of]
+    if need < len(placed):
+        if need * len(affinity.scores) > _SEARCHED:
+            return _topology(devices, need)
+        chosen = _best(placed, need, affinity, fixed=[d.id for d in devices if d.given])
+        return [d.free[0] for d in chosen]
+    taken = [d.free[0] for d in placed]
+    for device in placed:
+        device.given += 1
+        device.free = device.free[1:]
+    return taken + _spread(devices, need - len(taken))
+
+
+def _best(devices: list[_Device], need: int, affinity: Affinity, *, fixed: Sequence[str]) -> list[_Device]:
+    """`need` of the devices, which the container has none of, beside those of `fixed` that it has."""
+    of = affinity.group_of
+    members: dict[int, list[_Device]] = {}
+    for device in devices:
+        members.setdefault(of[device.id], []).append(device)
+    groups = sorted(members)
+    scores = [[affinity.scores[g][h] for h in groups] for g in groups]
+    alone = [sum(affinity.scores[g][of[i]] for i in fixed if i in of) for g in groups]
+    # What the free devices lose with one of a group: its pairs with all others. Summed over a set that counts the
+    # pairs within it twice, which changes nothing: it decides between sets only whose inner pairs score the same.
+    lost = [
+        sum(score * len(members[h]) for score, h in zip(row, groups, strict=True)) - row[n]
+        for n, row in enumerate(scores)
+    ]
+    used = 1 + need * max(lost)
+    costs = []
+    for n, g in enumerate(groups):
+        priced = sorted(((d.load * used + (0 if len(d.free) > 1 else lost[n])), d.id, d) for d in members[g])
+        members[g] = [d for _, _, d in priced]
+        costs.append([cost for cost, _, _ in priced])
+    counts = search.best_counts(scores, alone=alone, costs=costs, need=need)
+    chosen = [d for g, count in zip(groups, counts, strict=True) for d in members[g][:count]]
+    return sorted(chosen, key=lambda d: d.id)
 
 
 _CHOICES: Final[Mapping[Policy, _Choice]] = {

@@ -28,6 +28,7 @@ from device_agent.ledger import Ledger
 from device_agent.listing import Device, Leaving, ghost, split_replica
 from device_agent.offering import HELD_AS
 from device_agent.snapshot import Advertised, DeviceState, Health, ResourceState, TableSnapshot
+from device_agent.topology import Affinity, Links, affinity, spot_of
 from device_agent.units import Selection, Unit
 
 __all__ = [
@@ -62,6 +63,8 @@ class DeviceTable:
         self._advertised: dict[str, tuple[Advertised, ...]] = {}
         self._shapes: dict[str, tuple[object, ...]] = {}
         self._places: dict[str, dict[str, Place]] = {}
+        self._links: Links = {}
+        self._affinities: dict[str, Affinity | None] = {}
 
     # Events
 
@@ -93,6 +96,12 @@ class DeviceTable:
         """One answer of PodResources List that was asked for at `begun`; None: no answer, so nothing is dropped."""
         self._ledger.listed(holders, begun=begun)
         return self._settle(now=now, wall=wall)
+
+    def apply_links(self, links: Links) -> None:
+        """The NVLinks between the node's GPUs; no list depends on them."""
+        if links != self._links:
+            self._links = links
+            self._affinities.clear()
 
     def allocation_begun(self, resource: str, ids: Sequence[str], *, now: float) -> int:  # noqa: ARG002
         """An Allocate or GetPreferredAllocation is being answered; the ticket is for `allocation_ended`."""
@@ -167,6 +176,16 @@ class DeviceTable:
             self._places[resource] = places
         return places
 
+    def affinity(self, resource: str) -> Affinity | None:
+        """How close its devices are to each other, for `allocation.preferred`; None where only NUMA nodes are known.
+
+        Made when it is first asked for after its devices or the links changed.
+        """
+        if resource not in self._affinities:
+            spots = {device.unit.id: spot_of(device.unit) for device in self._of(resource)}
+            self._affinities[resource] = affinity(spots, self._links)
+        return self._affinities[resource]
+
     def held_ids(self) -> frozenset[str]:
         """Ids in use or on their way there, and the devices they are of: what `maxDevices` must not exchange."""
         used = self._ledger.used()
@@ -238,6 +257,7 @@ class DeviceTable:
             device.unit = unit
             return
         self._stirred = True
+        self._affinities.pop(unit.resource, None)
         if device is None:
             device = self._devices[key] = Device(unit=unit, since=wall)
         device.unit, device.present = unit, True
@@ -370,6 +390,7 @@ class DeviceTable:
                 ids.append(Advertised(id=i, healthy=healthy, numa_node=numa))
         before, after = self._advertised.get(name, ()), tuple(ids)
         self._places.pop(name, None)
+        self._affinities.pop(name, None)
         self._index[name], self._advertised[name] = index, after
         if not after:
             del self._index[name], self._advertised[name]

@@ -15,7 +15,7 @@ import grpc
 import grpc.aio
 
 from device_agent import allocation, injection
-from device_agent.contract.document import Resource
+from device_agent.contract.document import Policy, Resource
 from device_agent.devices import Advertised, DeviceTable
 from device_agent.errors import AllocationRefused, UnavailableDevice
 from device_agent.kubelet import rpc, sockets
@@ -264,12 +264,14 @@ class ResourceServer:
         for container in request.container_requests:
             available, must = tuple(container.available_deviceIDs), tuple(container.must_include_deviceIDs)
             try:
+                policy = self._table.entry(self.resource).allocation.policy
                 ids = allocation.preferred(
                     available,
                     must,
                     container.allocation_size,
-                    policy=self._table.entry(self.resource).allocation.policy,
+                    policy=policy,
                     places=self._table.places(self.resource),
+                    affinity=self._table.affinity(self.resource) if policy is Policy.TOPOLOGY else None,
                 )
             except Exception:
                 # an error would reject the pod; an empty answer leaves the choice to the kubelet
