@@ -2,6 +2,7 @@
 
     device-operator run      watches DevicePluginConfigs and keeps their DaemonSets, ConfigMaps and status
     device-operator render   prints the manifests of DevicePluginConfigs in a file, without a cluster
+    device-operator presets  lists the presets of spec.resources, or prints one as the fields it stands for
 
 Flags of `run`; each has an environment variable, DEVICE_OPERATOR_ and the flag in capitals
 (--agent-image: DEVICE_OPERATOR_AGENT_IMAGE); the flag wins. Durations are seconds, as numbers.
@@ -66,6 +67,9 @@ def _parser() -> argparse.ArgumentParser:
     render.add_argument("-f", "--filename", required=True, help="YAML or JSON, - for standard input")
     settings.add_arguments(render, group="render")
     render.set_defaults(command=_render)
+    presets = commands.add_parser("presets", help="list the presets, or print one")
+    presets.add_argument("name", nargs="?", help="a preset to print as YAML")
+    presets.set_defaults(command=_presets)
     return parser
 
 
@@ -86,6 +90,14 @@ def _render(arguments: dict[str, object]) -> int:
     if not chosen.agent_image:
         chosen = dataclasses.replace(chosen, agent_image=f"device-agent:{__version__}")
     sys.stdout.write(offline.render_file(filename, offline.render_settings(chosen)))
+    return 0
+
+
+def _presets(arguments: dict[str, object]) -> int:
+    from device_operator import offline  # noqa: PLC0415
+
+    name = arguments["name"]
+    sys.stdout.write(offline.list_presets() if name is None else offline.show_preset(str(name)))
     return 0
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from device_operator.caveats import caveats
 from device_operator.model import ApplyProblem, Notice
 from device_operator.nodes import NodeReport, State, clip
 from device_operator.pools import Accepted, Overlap, Rejected, describe, name_nodes
@@ -82,7 +83,8 @@ def _accepted(situation: Situation) -> Judged:
         return Judged(ACCEPTED, "False", verdict.reason, message)
     spec = verdict.spec
     counts = f"{_count(len(spec.resources), 'resource')}, {_count(len(spec.pools), 'pool')}"
-    return Judged(ACCEPTED, "True", "Accepted", f"generation {situation.generation} is in force: {counts}")
+    message = f"generation {situation.generation} is in force: {counts}"
+    return Judged(ACCEPTED, "True", "Accepted", "; ".join([message, *caveats(spec)]))
 
 
 def _unseen(kind: str, situation: Situation) -> Judged:

@@ -16,6 +16,7 @@ from typing import Any, Final
 from device_agent.contract import names
 
 from device_operator import scheduling
+from device_operator.caveats import EnvClash
 from device_operator.model import (
     ApplyProblem,
     DaemonSetView,
@@ -64,7 +65,8 @@ class StatusSettings:
 class PoolView:
     """A pool that should run: from the accepted spec, or after a rejection from what runs.
 
-    `nodes`: names; `applied`: its DaemonSet exists; `problem`: why not, or why it is not as rendered.
+    `nodes`: names; `applied`: its DaemonSet exists; `problem`: why not, or why it is not as rendered. `clashes`: of
+    the environment variables that its resources set.
     """
 
     name: str
@@ -74,6 +76,7 @@ class PoolView:
     tolerations: tuple[Toleration, ...] = scheduling.EVERY_TAINT
     applied: bool = True
     problem: ApplyProblem | None = None
+    clashes: tuple[EnvClash, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +184,7 @@ class _Judge:
         if pod is None:
             verdict = self._without_pod(pool, node, replacing=bool(pods))
         elif pod.ready:
-            verdict = self._with_ready_pod(pod, inventory)
+            verdict = self._with_ready_pod(pod, inventory, pool.clashes)
         else:
             verdict = self._with_starting_pod(pod, inventory)
         here = node.ready and not node.deleting
@@ -267,7 +270,7 @@ class _Judge:
             return _Verdict(State.SERVING, "AgentNotReady", text, grace=True)
         return _Verdict(State.STALE if inventory else State.FAILED, "AgentNotReady", text)
 
-    def _with_ready_pod(self, pod: PodView, inventory: InventoryView | None) -> _Verdict:
+    def _with_ready_pod(self, pod: PodView, inventory: InventoryView | None, clashes: Sequence[EnvClash]) -> _Verdict:
         since = pod.ready_since or pod.created
         fresh = self._within(since, self._settings.pod_stale)
         if inventory is None or not inventory.status:
@@ -279,13 +282,13 @@ class _Judge:
         if not self._within(inventory.heartbeat_seen, self._settings.heartbeat_stale):
             text = f"the last report of pod {pod.name} came at {rfc3339(inventory.heartbeat_seen)}; its log says why"
             return _Verdict(State.STALE, "NoHeartbeat", text)
-        return _served(inventory.status, fresh=fresh)
+        return _served(inventory.status, clashes, fresh=fresh)
 
     def _within(self, moment: datetime, seconds: float) -> bool:
         return self._now - moment < timedelta(seconds=seconds)
 
 
-def _served(status: Mapping[str, Any], *, fresh: bool) -> _Verdict:
+def _served(status: Mapping[str, Any], clashes: Sequence[EnvClash], *, fresh: bool) -> _Verdict:
     resources: Sequence[Mapping[str, Any]] = status.get("resources") or ()
     devices = sum(int(r.get("devices", 0)) for r in resources)
     state = State.SERVING if devices else State.NO_DEVICES
@@ -297,6 +300,9 @@ def _served(status: Mapping[str, Any], *, fresh: bool) -> _Verdict:
     unregistered = [str(r["name"]) for r in resources if r.get("devices") and not r.get("registered", True)]
     if unregistered and not fresh:
         return _Verdict(state, "NotRegistered", f"the kubelet does not know {', '.join(unregistered)} yet")
+    if clashed := _clashed(status, clashes):
+        more = f", and {len(clashed) - 1} more containers" if len(clashed) > 1 else ""
+        return _Verdict(state, "EnvCollision", clashed[0] + more)
     if unhealthy := [d for d in status.get("devices") or () if d.get("health") == "Unhealthy"]:
         first = unhealthy[0]
         text = f"{len(unhealthy)} of {devices} devices Unhealthy: {first.get('id')} ({first.get('reason', '')})"
@@ -312,6 +318,27 @@ def _served(status: Mapping[str, Any], *, fresh: bool) -> _Verdict:
             problem=False,
         )
     return _Verdict(state, "Serving", problem=False)
+
+
+def _clashed(status: Mapping[str, Any], clashes: Sequence[EnvClash]) -> list[str]:
+    """Containers that lack the value of a variable, because they hold two resources that set it."""
+    if not clashes:
+        return []
+    entry_of = {r["name"]: r.get("entry", r["name"]) for r in status.get("resources") or ()}
+    held: defaultdict[tuple[str, str, str], set[str]] = defaultdict(set)
+    for device in status.get("devices") or ():
+        for holder in device.get("allocatedTo") or ():
+            who = (holder.get("namespace", ""), holder.get("pod", ""), holder.get("container", ""))
+            held[who].add(device.get("resource", ""))
+    return [
+        f"container {container} of pod {namespace}/{pod} holds {' and '.join(both)}, which both set {clash.name}: "
+        "it has the value of one of them alone"
+        for (namespace, pod, container), resources in sorted(held.items())
+        if len(resources) > 1
+        for clash in clashes
+        if clash.between(entry_of.get(r, r) for r in sorted(resources))
+        for both in [[r for r in sorted(resources) if entry_of.get(r, r) in clash.values]]
+    ]
 
 
 def _ended(pod: PodView) -> str:

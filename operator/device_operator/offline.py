@@ -1,5 +1,6 @@
-"""`device-operator render`: what the operator would write, from a file, without a cluster."""
+"""`device-operator render` and `presets`: what the operator would write or knows, without a cluster."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import yaml
 from device_agent.contract import names
 
-from device_operator import errors
+from device_operator import catalogue, errors
 from device_operator.model import Identity
 from device_operator.render import RenderSettings, dump_yaml, render
 from device_operator.settings import Settings
@@ -43,6 +44,27 @@ def render_file(filename: str, settings: RenderSettings) -> str:
     if not documents:
         raise errors.UsageError(f"{filename}: no DevicePluginConfig in it")
     return "".join(_one(document, f"{filename}: document {n}", settings) for n, document in enumerate(documents, 1))
+
+
+def list_presets() -> str:
+    """A line for each preset: name, description."""
+    known = catalogue.presets()
+    width = max(map(len, known))
+    return "".join(f"{preset.name:{width}}  {preset.description}\n" for preset in known.values())
+
+
+def show_preset(name: str) -> str:
+    """The preset as the fields of an entry that it stands for.
+
+    Raises:
+        errors.UsageError: there is no such preset.
+    """
+    try:
+        preset = catalogue.find(name, path="presets")
+    except catalogue.PresetError as error:
+        raise errors.UsageError(str(error)) from error
+    fields = yaml.dump(json.loads(json.dumps(preset.resource)), sort_keys=False, width=120)
+    return f"# {preset.description}\n{fields}"
 
 
 def _one(document: Any, where: str, settings: RenderSettings) -> str:

@@ -19,6 +19,7 @@ from device_agent.contract import names
 from device_agent.contract.codec import encode
 from device_agent.contract.document import CONTRACT_VERSION, dump
 
+from device_operator.driver_access import CONTAINER, PRIVILEGED_SELINUX_TYPE, pod_needs
 from device_operator.model import Identity
 from device_operator.scheduling import OS_LABEL, Expression, Operator, Term
 from device_operator.spec import AgentSettings, ComputeResources, LogLevel, Pool, PullPolicy, PullSecret, Spec, merged
@@ -98,12 +99,14 @@ _Dumper.add_representer(str, _Dumper.represent_text)
 
 
 def _pool(identity: Identity, spec: Spec, pool: Pool, settings: RenderSettings) -> Iterable[Manifest]:
-    document = dump(spec.document(pool))
+    served = spec.document(pool)
+    document = dump(served)
     config_hash = hashlib.sha256(document).hexdigest()
     daemon_set = names.pool_object_name(identity.name, pool.name)
     config_map = f"{daemon_set}-v{CONTRACT_VERSION}"
     selector = {names.LABEL_CONFIG: identity.name, names.LABEL_POOL: pool.name}
     agent = merged(settings.agent(), pool.agent)
+    needs = pod_needs(agent, served)
     values = {
         "agent": agent,
         "annotation_config_hash": ANNOTATION_CONFIG_HASH,
@@ -119,7 +122,9 @@ def _pool(identity: Identity, spec: Spec, pool: Pool, settings: RenderSettings) 
             "app.kubernetes.io/part-of": "device-operator",
             **selector,
         },
+        "container": CONTAINER,
         "names": names,
+        "needs": needs,
         "owners": [
             {
                 "apiVersion": names.API_VERSION,
@@ -135,6 +140,7 @@ def _pool(identity: Identity, spec: Spec, pool: Pool, settings: RenderSettings) 
         "pull_secrets": encode(agent.image_pull_secrets),
         "resources": encode(agent.resources),
         "selector": selector,
+        "selinux_type": PRIVILEGED_SELINUX_TYPE if needs.privileged else settings.selinux_type,
         "settings": settings,
         "spec": spec,
         "terms": _terms(pool),

@@ -5,6 +5,7 @@ The dataclasses' fields are the CRD's; a test keeps them in step.
 """
 
 import difflib
+import posixpath
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -15,7 +16,7 @@ from device_agent.contract import check, names
 from device_agent.contract.codec import ShapeError, decode
 from device_agent.contract.document import ContractError, Document, Resource, dump, parse_resource
 
-from device_operator import scheduling
+from device_operator import catalogue, scheduling
 from device_operator.errors import InvalidSpecError
 from device_operator.quantity import quantity
 from device_operator.scheduling import EVERY_TAINT, Term, Toleration
@@ -34,11 +35,15 @@ RESERVED_ENV: Final = (
     names.ENV_CONFIG_UID,
     names.ENV_POOL,
     names.ENV_LOG_LEVEL,
+    names.ENV_DRIVER_ROOT,
+    names.ENV_DEVICE_METRICS,
+    names.ENV_NODE_FEATURES,
 )
 
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_CDI_DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*=[A-Za-z0-9][A-Za-z0-9_.:-]*")
 _PERCENT = re.compile(r"(?:[1-9][0-9]?|100)%")
 
 
@@ -53,6 +58,33 @@ class LogLevel(StrEnum):
     INFO = "Info"
     WARNING = "Warning"
     ERROR = "Error"
+
+
+class DeviceMetrics(StrEnum):
+    OFF = "Off"
+    ON = "On"
+
+
+class NodeFeatures(StrEnum):
+    OFF = "Off"
+    NFD = "NFD"
+
+
+@dataclass(frozen=True, slots=True)
+class DriverAccess:
+    """How agents reach the NVIDIA driver: what a container runtime brings (one or both), or `driver_root`.
+
+    `runtime_class`: name of a RuntimeClass; `cdi_device`: a CDI device of all GPUs' management nodes; `driver_root`:
+    directory of the node below which the driver is installed.
+    """
+
+    runtime_class: str | None = None
+    driver_root: str | None = None
+    cdi_device: str | None = None
+
+    def sys_admin(self, *, mig: bool) -> bool:
+        """The vendor's runtime shows MIG devices to monitor to containers with this capability alone."""
+        return mig and self.runtime_class is not None and self.cdi_device is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +118,9 @@ class AgentSettings:
     priority_class_name: str | None = None
     log_level: LogLevel | None = None
     kubelet_root_dir: str | None = None
+    driver_access: DriverAccess | None = None
+    device_metrics: DeviceMetrics | None = None
+    node_features: NodeFeatures | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,14 +205,19 @@ def _resources(raw: object, problems: list[str]) -> Iterator[Resource]:
     parsed: list[Resource | None] = []
     for index, entry in enumerate(raw):
         try:
-            parsed.append(parse_resource(entry, path=f"spec.resources[{index}]"))
-        except ContractError as error:
+            path = f"spec.resources[{index}]"
+            parsed.append(_parsed(catalogue.expand(entry, path=path), path))
+        except (ContractError, catalogue.PresetError) as error:
             problems.append(str(error))
             parsed.append(None)
     good = tuple(r for r in parsed if r is not None)
     if len(good) == len(parsed):  # else the indexes in the messages would be off
         problems += check.problems(Document(good))
     yield from good
+
+
+def _parsed(entry: object, path: str) -> Resource:
+    return parse_resource(entry, path=path)  # type: ignore[arg-type] # of another shape: it says so
 
 
 def _pools(raw: object, agent: AgentSettings, entries: list[str], problems: list[str]) -> tuple[Pool, ...]:
@@ -273,6 +313,27 @@ def _agent_problems(agent: AgentSettings, at: str) -> Iterator[str]:
     root = agent.kubelet_root_dir
     if root is not None and (not root.startswith("/") or ".." in root.split("/") or root == "/"):
         yield f"{at}.kubeletRootDir: {root!r} must be the absolute path of the kubelet's --root-dir, without '..'"
+    if agent.driver_access is not None:
+        yield from _driver_access_problems(agent.driver_access, f"{at}.driverAccess")
+
+
+def _driver_access_problems(access: DriverAccess, at: str) -> Iterator[str]:
+    by_runtime = access.runtime_class is not None or access.cdi_device is not None
+    if by_runtime == (access.driver_root is not None):
+        yield (
+            f"{at}: needs either runtimeClass or cdiDevice (the runtime brings the driver, both may be given), "
+            "or driverRoot alone (the agent runs privileged)"
+        )
+    if access.runtime_class is not None and not _SUBDOMAIN.fullmatch(access.runtime_class):
+        yield f"{at}.runtimeClass: {access.runtime_class!r} is no name of a RuntimeClass"
+    root = access.driver_root
+    if root is not None and (not root.startswith("/") or posixpath.normpath(root) != root):
+        yield f"{at}.driverRoot: {root!r} must be / or an absolute path, without '..', '//' or a slash at the end"
+    if access.cdi_device is not None and not _CDI_DEVICE.fullmatch(access.cdi_device):
+        yield (
+            f"{at}.cdiDevice: {access.cdi_device!r} must read vendor.com/class=name, "
+            "such as management.nvidia.com/gpu=all"
+        )
 
 
 def _compute_problems(compute: ComputeResources, at: str) -> Iterator[str]:

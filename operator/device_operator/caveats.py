@@ -1,0 +1,110 @@
+"""What an accepted configuration has that its admin should know of: texts for Accepted's message. Pure.
+
+Two resources that set one environment variable to different values overwrite each other in a container that asks for
+both: the kubelet merges the answers, keeps the first value of a name and only logs the other (pkg/kubelet/cm/
+devicemanager/pod_devices.go, deviceRunContainerOptions). No configuration can prevent it, so it is told: here before
+it happens, by `nodes` when a container holds such resources.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from device_agent.contract.attributes import NVML
+from device_agent.contract.check import sources_of
+from device_agent.contract.document import Document, NvmlKind, Resource
+from device_agent.contract.template import parse_template
+
+from device_operator.spec import Pool, Spec
+
+NAMED: Final = 5
+"""Resources or pools that a sentence names; the others are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnvClash:
+    """An environment variable that several resources of a pool set, not all to one fixed value.
+
+    `values`: name of the entry -> its value, or None where it differs from device to device.
+    """
+
+    name: str
+    values: Mapping[str, str | None]
+
+    def between(self, entries: Iterable[str]) -> bool:
+        """Whether a container that has one resource of each of `entries` (one named twice has two) lacks a value."""
+        values = [self.values[entry] for entry in entries if entry in self.values]
+        return len(values) > 1 and (None in values or len(set(values)) > 1)
+
+
+def env_clashes(document: Document) -> tuple[EnvClash, ...]:
+    """By the variable's name. An entry whose name has placeholders gives several resources, so it may clash alone."""
+    setters: defaultdict[str, dict[str, str | None]] = defaultdict(dict)
+    for resource in document.resources:
+        for name, value in _env(resource):
+            same = setters[name].setdefault(resource.name, value) == value
+            setters[name][resource.name] = value if same else None
+    found = []
+    for name, values in sorted(setters.items()):
+        clash = EnvClash(name, values)
+        if clash.between(e for e in values for _ in range(2 if parse_template(e).names else 1)):
+            found.append(clash)
+    return tuple(found)
+
+
+def caveats(spec: Spec) -> tuple[str, ...]:
+    """One sentence each, equal ones of several pools together."""
+    said: dict[str, list[str]] = {}
+    for pool in spec.pools:
+        for text in _of_pool(pool, spec.document(pool)):
+            said.setdefault(text, []).append(pool.name)
+    return tuple(f"pool{'s' * (len(pools) > 1)} {some(pools)}: {text}" for text, pools in said.items())
+
+
+def some(names: Iterable[str]) -> str:
+    found = list(names)
+    return ", ".join(found[:NAMED]) + (f" and {len(found) - NAMED} more" if len(found) > NAMED else "")
+
+
+def serves_nvml(document: Document) -> bool:
+    return any(NVML in sources_of(resource) for resource in document.resources)
+
+
+def serves_mig(document: Document) -> bool:
+    entries = (entry for resource in document.resources for entry in resource.devices)
+    return any(entry.nvml is not None and entry.nvml.kind is NvmlKind.MIG for entry in entries)
+
+
+def _of_pool(pool: Pool, document: Document) -> Iterator[str]:
+    if serves_nvml(document):
+        access = pool.agent.driver_access
+        if access is None:
+            yield (
+                "agent.driverAccess is not set, so the agents find the NVIDIA driver only where the nodes' default "
+                "container runtime brings it to them; else set runtimeClass or driverRoot there"
+            )
+        elif access.driver_root is not None:
+            yield (
+                "the agents run privileged, because agent.driverAccess.driverRoot is set: a container that is not may "
+                "not open the driver's device nodes; runtimeClass needs no privilege"
+            )
+        elif access.sys_admin(mig=serves_mig(document)):
+            yield (
+                "the agents have the capability SYS_ADMIN, without which the NVIDIA runtime shows them no MIG devices; "
+                "agent.driverAccess.cdiDevice makes do without"
+            )
+    for clash in env_clashes(document):
+        yield (
+            f"{some(clash.values)} set {clash.name} to values of their own: a container that asks for more than one "
+            f"of these resources gets the {clash.name} of one alone; let no container ask for two, or pass the devices "
+            "in another way, as presets whose names end in -cdi or -nodes do"
+        )
+
+
+def _env(resource: Resource) -> Iterator[tuple[str, str | None]]:
+    for env in resource.inject.env:
+        yield env.name, None if parse_template(env.value).names else env.value
+    for node in resource.inject.device_nodes:
+        if node.env:
+            yield node.env, None
