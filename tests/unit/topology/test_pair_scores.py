@@ -1,0 +1,183 @@
+"""How close two devices are: from the PCI functions in their paths, NUMA nodes and NVLinks."""
+
+from dataclasses import replace
+
+import pytest
+from device_agent.nvml.model import Gpu, NvmlView
+from device_agent.topology import LINK, MAX_GROUPS, Level, Spot, affinity, level, links_of, pci_chain, spot_of
+from device_agent.units import Grants, Identity, Unit
+from unit.topology.nodes import all_to_all, below_switches, cube_mesh, named
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("devices/pci0000:00/0000:00:02.0/0000:03:00.0", ("pci0000:00", "0000:00:02.0", "0000:03:00.0")),
+        ("devices/pci0000:00/0000:00:03.0", ("pci0000:00", "0000:00:03.0")),
+        ("devices/pci0000:00/0000:00:02.0/0000:03:00.0/drm/card0", ("pci0000:00", "0000:00:02.0", "0000:03:00.0")),
+        ("devices/pci0000:00/0000:00:14.0/usb1/1-2/1-2:1.0", ("pci0000:00", "0000:00:14.0")),
+        ("devices/pci10000:e0/10000:e0:06.0/10000:e1:00.0", ("pci10000:e0", "10000:e0:06.0", "10000:e1:00.0")),
+        ("devices/platform/soc/pci0001:00/0001:00:01.0", ("pci0001:00", "0001:00:01.0")),
+        ("devices/pci0000:00", ()),
+        ("devices/virtual/block/loop0", ()),
+        ("simulated:sim-1a2b3c-0", ()),
+        ("", ()),
+    ],
+)
+def test_the_pci_functions_of_a_path(path, expected):
+    assert pci_chain(path) == expected
+
+
+def chain(*parts: str, numa: int | None = 0, gpu: str = "") -> Spot:
+    return Spot(chain=parts, numa_node=numa, gpu=gpu)
+
+
+UPSTREAM = ("pci0000:00", "0000:00:02.0", "0000:03:00.0")
+CASCADE = (*UPSTREAM, "0000:04:00.0", "0000:05:00.0")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        (chain(gpu="a", numa=None), chain(gpu="a", numa=None), Level.FUNCTION),  # two partitions of a GPU
+        (chain(*UPSTREAM), chain(*UPSTREAM), Level.FUNCTION),  # two objects of a function
+        (chain("pci0000:00", "0000:00:02.0", "0000:03:00.0"), chain("pci0000:00", "0000:00:02.0", "0000:03:00.1"),
+         Level.FUNCTION),  # two functions of a card
+        (chain(*UPSTREAM, "0000:04:08.0", "0000:05:00.0"), chain(*UPSTREAM, "0000:04:10.0", "0000:06:00.0"),
+         Level.SWITCH),
+        (chain(*CASCADE, "0000:06:00.0", "0000:07:00.0"), chain(*CASCADE, "0000:06:01.0", "0000:08:00.0"),
+         Level.SWITCH),  # the second of two switches in a row
+        (chain(*CASCADE, "0000:06:00.0", "0000:07:00.0"), chain(*UPSTREAM, "0000:04:10.0", "0000:09:00.0"),
+         Level.SWITCHES),  # one behind the second switch, one behind the first
+        (chain("pci0000:00", "0000:00:02.0", "0000:03:00.0"), chain("pci0000:00", "0000:00:03.0", "0000:04:00.0"),
+         Level.HOST_BRIDGE),
+        (chain("pci0000:00", "0000:00:02.0"), chain("pci0000:00", "0000:00:03.0"), Level.HOST_BRIDGE),
+        (chain("pci0000:00", "0000:00:02.0", numa=None), chain("pci0000:00", "0000:00:03.0", numa=None),
+         Level.HOST_BRIDGE),
+        (chain("pci0000:00", "0000:00:02.0"), chain("pci0000:00", "0000:00:03.0", numa=1), Level.SYSTEM),
+        (chain("pci0000:00", "0000:00:02.0"), chain("pci0000:40", "0000:40:02.0"), Level.NODE),
+        (chain("pci0000:00", "0000:00:02.0"), chain("pci0000:80", "0000:80:02.0", numa=1), Level.SYSTEM),
+        (chain("pci0000:00", "0000:00:02.0", numa=None), chain("pci0000:80", "0000:80:02.0"), Level.UNKNOWN),
+        (chain(), chain(), Level.NODE),
+        (chain(numa=None), chain(numa=None), Level.UNKNOWN),
+    ],
+)  # fmt: skip
+def test_the_level_of_two_devices(one, other, expected):
+    assert level(one, other) is level(other, one) is expected
+
+
+def unit(i: str = "u", *paths: str, source: str = "pci", **attributes: str) -> Unit:
+    return Unit(
+        entry="example.com/d",
+        resource="example.com/d",
+        id=i,
+        value=i,
+        identity=Identity.STABLE,
+        source=source,
+        attributes=attributes,
+        nodes=(),
+        grants=Grants(),
+        hardware=paths,
+        numa_node=1,
+    )
+
+
+CARD = "devices/pci0000:00/0000:00:02.0/0000:03:00"
+
+
+@pytest.mark.parametrize(
+    ("of", "expected"),
+    [
+        (unit("u", f"{CARD}.0"), chain(*UPSTREAM, numa=1)),
+        (unit("u", f"{CARD}.0", f"{CARD}.1"), chain(*UPSTREAM[:2], numa=1)),  # a group: what is above all of it
+        (unit("u", "simulated:0"), chain(numa=1)),
+        (unit("u", f"{CARD}.0", source="nvml", uuid="GPU-1"), chain(*UPSTREAM, numa=1, gpu="GPU-1")),
+        (unit("u", source="nvml", uuid="MIG-1", parentUuid="GPU-1"), chain(numa=1, gpu="GPU-1")),
+        (unit("u", source="sysfs", uuid="no GPU"), chain(numa=1)),
+    ],
+)
+def test_where_a_unit_is(of, expected):
+    assert spot_of(of) == expected
+
+
+def gpus(*gpu: Gpu) -> NvmlView:
+    return NvmlView(gpus=gpu)
+
+
+A, B, C = (Gpu(uuid=u, index=n, minor=n, pci_address=f"0000:0{n}:00.0") for n, u in enumerate("abc"))
+
+
+@pytest.mark.parametrize(
+    ("view", "expected"),
+    [
+        (gpus(A, B), {}),
+        (gpus(replace(A, nvlinks={"b": 2}), replace(B, nvlinks={"a": 2})), {("a", "b"): 2}),
+        (gpus(replace(A, nvlinks={"b": 4}), replace(B, nvlinks={})), {("a", "b"): 4}),  # b did not answer
+        (gpus(replace(A, nvlinks={"b": 0, "a": 1}), B), {}),
+        (
+            gpus(replace(A, via_switch=12), replace(B, via_switch=10), replace(C, via_switch=12)),
+            {("a", "b"): 10, ("a", "c"): 12, ("b", "c"): 10},  # b has lost two of its links
+        ),
+        (gpus(replace(A, via_switch=12), B), {}),
+    ],
+)
+def test_the_links_of_what_nvml_tells(view, expected):
+    assert links_of(view) == expected
+
+
+def test_a_pair_scores_its_links_and_its_place():
+    mesh = cube_mesh()
+    assert mesh.between("gpu0", "gpu1") == LINK + Level.SWITCH
+    assert mesh.between("gpu0", "gpu3") == 2 * LINK + Level.HOST_BRIDGE
+    assert mesh.between("gpu0", "gpu4") == 2 * LINK + Level.SYSTEM
+    assert mesh.between("gpu0", "gpu7") == Level.SYSTEM
+
+
+def test_a_link_outweighs_all_pcie_levels_of_a_large_set():
+    pairs = 20 * 19 // 2
+    assert pairs * (Level.FUNCTION - Level.SYSTEM) < LINK
+
+
+def test_what_no_score_tells_apart_is_one_group():
+    assert len(cube_mesh().scores) == 8
+    assert all_to_all().group_of == {f"gpu{n}": n // 2 for n in range(8)}
+    functions = {
+        f"0000:03:0{n // 8}.{n % 8}": Spot((*UPSTREAM[:2], f"0000:03:0{n // 8}.{n % 8}"), 0) for n in range(64)
+    }
+    assert affinity(functions, {}).scores == ((Level.FUNCTION,),)
+    ports = {f"d{n}": Spot(("pci0000:00", f"0000:00:{n:02x}.0", f"0000:{n:02x}:00.0"), 0) for n in range(30)}
+    assert affinity(ports, {}).scores == ((Level.HOST_BRIDGE,),)
+
+
+def test_partitions_are_near_to_those_of_their_gpu_and_as_far_from_others_as_the_gpu_is():
+    whole = below_switches(4, per_switch=2, per_node=2)
+    parts = {f"{g}-{n}": spot for g, spot in whole.items() for n in range(7)}
+    links = named({(0, 2): 4})
+    of_parts, of_whole = affinity(parts, links), affinity(whole, links)
+    assert of_parts.between("gpu0-0", "gpu0-6") == Level.FUNCTION
+    for a in whole:
+        for b in whole:
+            if a != b:
+                assert of_parts.between(f"{a}-1", f"{b}-2") == of_whole.between(a, b)
+
+
+@pytest.mark.parametrize(
+    "spots",
+    [
+        {},
+        {"a": chain("pci0000:00", "0000:00:02.0")},
+        {"a": chain(), "b": chain()},
+        {"a": chain("pci0000:00", "0000:00:02.0"), "b": chain("pci0000:80", "0000:80:02.0", numa=1)},
+        {f"d{n}": chain(f"pci00{n:02x}:00", f"00{n:02x}:00:02.0", numa=n % 2) for n in range(MAX_GROUPS)},
+    ],
+)
+def test_scores_that_say_no_more_than_numa_nodes_are_none(spots):
+    assert affinity(spots, {}) is None
+
+
+def test_too_many_that_differ_are_left_to_numa_nodes():
+    def nodes(count: int) -> dict[str, Spot]:
+        return {f"d{n}": chain(f"pci{n // 2:04x}:00", f"{n // 2:04x}:00:0{n % 2}.0", numa=None) for n in range(count)}
+
+    assert len(affinity(nodes(2 * MAX_GROUPS), {}).scores) == MAX_GROUPS
+    assert affinity(nodes(2 * MAX_GROUPS + 2), {}) is None
