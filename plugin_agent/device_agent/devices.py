@@ -1,15 +1,16 @@
 """The device table: the one state of the agent, from which everything it tells anybody is read.
 
-Events go in (a selection, an answer of PodResources, the begin and end of an Allocate, a configuration), lists for
-the kubelet and snapshots for reports come out. No I/O and no clock: `now` is monotonic seconds, `wall` an aware
-datetime, and both come with the event.
+Events go in (a selection, news of the devices' health, an answer of PodResources, the begin and end of an Allocate,
+a configuration), lists for the kubelet and snapshots for reports come out. No I/O and no clock: `now` is monotonic
+seconds, `wall` an aware datetime, and both come with the event.
 
 What the table must never do is drop an id that may be allocated: kubelets from 1.34 on dereference the missing
 entry (pkg/kubelet/cm/devicemanager: manager.go after Allocate, topology_hints.go after a restart). So an id leaves
 in two steps. First it is listed Unhealthy; it is gone when a List that was begun after the kubelet had been sent
 that list shows it free, no Allocate of it is in flight, and it was not handed out within the last hour without ever
 appearing in a List. A resource whose entry left the configuration goes as a whole once none of its ids is in use:
-the kubelet keeps the entries of a plugin that disconnects.
+the kubelet keeps the entries of a plugin that disconnects. A device that vanished stays listed for its entry's
+removal grace at least, free or not: one that returns in time was never gone.
 
 A device that is in use under a name or an id it no longer has is offered under no other until then (HeldAs).
 """
@@ -19,13 +20,16 @@ from datetime import datetime
 
 from device_agent import offering
 from device_agent.allocation import Place
+from device_agent.conditions import Conditions, own
 from device_agent.contract.document import Document, Ownership, Resource, TopologyHints
 from device_agent.contract.names import replica_id
 from device_agent.contract.template import parse_template
 from device_agent.errors import UnavailableDevice, UnknownDevice
+from device_agent.health import Fault, Look
 from device_agent.holders import Holders
 from device_agent.ledger import Ledger
 from device_agent.listing import Device, Leaving, ghost, split_replica
+from device_agent.nvml import xids
 from device_agent.offering import HELD_AS
 from device_agent.snapshot import Advertised, DeviceState, Health, ResourceState, TableSnapshot
 from device_agent.topology import Affinity, Links, affinity, spot_of
@@ -56,8 +60,12 @@ class DeviceTable:
         self._selection = Selection(units=(), excluded=(), refused={})
         self._scanned = False
         self._stirred = False
+        self._remembering = True
         self._devices: dict[_Key, Device] = {}
         self._ledger = Ledger()
+        self.conditions = Conditions(rule=xids.rule)
+        """For its memory (`records`, `restore`, `revision`); what changes it comes in by the methods below."""
+        self.conditions.configure(document.resources)
         self._groups: dict[str, tuple[Device, ...]] = {}
         self._index: dict[str, dict[str, Device]] = {}
         self._advertised: dict[str, tuple[Advertised, ...]] = {}
@@ -74,7 +82,7 @@ class DeviceTable:
 
     def apply_selection(self, selection: Selection, *, now: float, wall: datetime) -> frozenset[str]:
         """What one scan of the node gives."""
-        self._take_configuration()
+        edited = self._take_configuration()
         self._selection = selection
         self._scanned = True
         seen: set[_Key] = set()
@@ -84,13 +92,39 @@ class DeviceTable:
                 seen.add(key)
                 self._of_name[unit.resource] = self._entries[unit.entry]
                 self._found(key, unit, wall=wall)
+                self._stirred |= self.conditions.scanned(unit, now=now, wall=wall)
         self._recognise()
         for key, device in self._devices.items():
             if key not in seen and device.present:
                 self._stirred = True
                 device.leave(device.ids)
                 device.ids, device.present = (), False
+                device.kept_until = self._kept_until(device, edited, now=now)
         return self._settle(now=now, wall=wall)
+
+    def apply_health(self, news: Look | Fault, *, now: float, wall: datetime) -> frozenset[str]:
+        """What a driver tells of physical devices: one look at them, or an event."""
+        if isinstance(news, Look):
+            self._stirred |= self.conditions.look(news, now=now, wall=wall)
+        else:
+            self._stirred |= self.conditions.fault(news, wall=wall)
+        return self._settle(now=now, wall=wall)
+
+    def acknowledge(self, text: str, *, now: float, wall: datetime) -> tuple[frozenset[str], tuple[str, ...]]:
+        """An admin's `<device id>=<since>[,...]`: the failures that these devices have had since then are over.
+
+        Returns what every event returns, and the parts whose failures that ended. What names another time is of
+        another failure, and changes nothing.
+        """
+        parts: set[str] = set()
+        for item in text.split(","):
+            name, _, since = item.strip().rpartition("=")
+            for device in self._devices.values():
+                unit = device.unit
+                if name in (unit.id, unit.value, *unit.parts):
+                    parts.update(self.conditions.acknowledge(unit.parts, since=since))
+        self._stirred |= bool(parts)
+        return self._settle(now=now, wall=wall), tuple(sorted(parts))
 
     def apply_holders(self, holders: Holders | None, *, begun: float, now: float, wall: datetime) -> frozenset[str]:
         """One answer of PodResources List that was asked for at `begun`; None: no answer, so nothing is dropped."""
@@ -229,6 +263,7 @@ class DeviceTable:
                     reason=device.reason,
                     message=device.message,
                     since=device.since,
+                    unanswered=device.unanswered,
                     ids=ids,
                     holders={i: held[i] for i in ids if held.get(i)},
                 )
@@ -269,26 +304,43 @@ class DeviceTable:
             for i in device.ids:
                 device.leaving.pop(i, None)
 
-    def _take_configuration(self) -> None:
+    def _take_configuration(self) -> frozenset[str]:
+        """The names of the entries whose sources were edited."""
         entries = {r.name: r for r in self._next.resources}
         if entries == self._entries:
-            return
+            return frozenset()
         self._stirred = True
-        self._entries = entries
+        before, self._entries = self._entries, entries
+        edited = frozenset(n for n, r in entries.items() if n not in before or before[n].devices != r.devices)
+        self.conditions.configure(self._next.resources)
         self._of_name = {name: entries.get(entry.name, entry) for name, entry in self._of_name.items()}
         for device in self._devices.values():
             if entry := entries.get(device.unit.entry):
                 device.exclusive = entry.ownership is Ownership.EXCLUSIVE
+        return edited
+
+    def _kept_until(self, device: Device, edited: frozenset[str], *, now: float) -> float:
+        """Until when a device that is gone stays listed at least; one that the configuration took away is not kept."""
+        entry = self._entries.get(device.unit.entry)
+        if entry is None or entry.name in edited:
+            return now
+        return now + entry.health.removal_grace_seconds
 
     def _settle(self, *, now: float, wall: datetime) -> frozenset[str]:
         self._drop(now=now)
         if self._scanned and self._ledger.known:
             self._adopt(wall=wall)
+            self._forget_strangers()
         if not self._stirred and not any(device.leaving for device in self._devices.values()):
             return frozenset()  # nothing moved, and holders matter to ids on their way out alone
         self._stirred = False
         offering.judge(
-            self._devices.values(), ledger=self._ledger, selection=self._selection, entries=self._entries, wall=wall
+            self._devices.values(),
+            ledger=self._ledger,
+            selection=self._selection,
+            entries=self._entries,
+            conditions=self.conditions,
+            wall=wall,
         )
         return self._publish()
 
@@ -305,12 +357,14 @@ class DeviceTable:
             for (name, _), device in stale:
                 for i, leaving in list(device.leaving.items()):
                     shown = leaving.shown_by is not None and leaving.shown_by <= begun
-                    if (shown or name not in remaining) and not self._ledger.busy(name, i):
+                    kept = device.kept_until > now and device.reason == offering.MISSING
+                    if ((shown and not kept) or name not in remaining) and not self._ledger.busy(name, i):
                         del device.leaving[i]
                         self._stirred = True
         for key, device in stale:
             if not device.present and not device.leaving:
                 del self._devices[key]
+                self.conditions.forget(device.unit)
                 self._stirred = True
 
     def _remaining(self) -> frozenset[str]:
@@ -342,6 +396,13 @@ class DeviceTable:
                 device.exclusive = entry.ownership is Ownership.EXCLUSIVE
             device.leaving[i] = Leaving(index=index)
             self._stirred = True
+
+    def _forget_strangers(self) -> None:
+        """Once after a start: what an earlier process knew of devices that are neither found nor held."""
+        if not self._remembering:
+            return
+        self._remembering = False
+        self.conditions.forget_others({own(device.unit) for device in self._devices.values()})
 
     def _recognise(self) -> None:
         """Ghosts' ids that a scan has found now: they are that device's."""

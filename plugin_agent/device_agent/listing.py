@@ -22,7 +22,8 @@ class Leaving:
 class Device:
     """One unit under one resource name. `ids`: of its present replicas; `withheld`: those not offered now.
 
-    `unlisted`: ids that another device is listed with.
+    `unlisted`: ids that another device is listed with. `kept_until`: monotonic seconds; a device that vanished is
+    listed until then at least. `unanswered`: why its last check gave no answer, or ''.
     """
 
     unit: Unit
@@ -36,6 +37,9 @@ class Device:
     health: Health = Health.HEALTHY
     reason: str = ""
     message: str = ""
+    judged: bool = False
+    kept_until: float = 0.0
+    unanswered: str = ""
 
     @property
     def ghost(self) -> bool:
@@ -61,10 +65,13 @@ class Device:
         """Equal shapes are listed equally."""
         return self.unit.numa_node, self.health, self.ids, tuple(self.leaving), self.withheld, self.unlisted
 
-    def judge(self, health: Health, reason: str = "", message: str = "", *, wall: datetime) -> None:
-        """Record a verdict; `since` moves only when health or reason do."""
-        if (health, reason) != (self.health, self.reason):
-            self.since = wall
+    def judge(
+        self, health: Health, reason: str = "", message: str = "", *, wall: datetime, since: datetime | None = None
+    ) -> None:
+        """Record a verdict; `since` moves only when health or reason do, to what is known of it, or to now."""
+        if not self.judged or (health, reason) != (self.health, self.reason):
+            self.since = since or wall
+        self.judged = True
         self.health, self.reason, self.message = health, reason, message
 
 

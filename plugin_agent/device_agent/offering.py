@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from device_agent.conditions import Conditions
 from device_agent.contract.document import Resource
 from device_agent.ledger import Ledger
 from device_agent.listing import Device, Hardware
@@ -33,6 +34,7 @@ def judge(
     ledger: Ledger,
     selection: Selection,
     entries: Mapping[str, Resource],
+    conditions: Conditions,
     wall: datetime,
 ) -> None:
     """A verdict for each device, in the order in which the table came to know them: earlier ones keep their ids."""
@@ -47,14 +49,16 @@ def judge(
             if device.present and device.exclusive:
                 moved.add(device)
     leaving = _share_out_ids(everything)
-    present = _Present(ledger=ledger, blocking=blocking, leaving=leaving, wall=wall)
+    present = _Present(ledger=ledger, blocking=blocking, leaving=leaving, conditions=conditions, wall=wall)
     for device in everything:
         device.withheld = frozenset()
         if device.present:
             present.judge(device)
         else:
             reason, message = _why_gone(device, moved, selection, entries)
-            device.judge(Health.UNHEALTHY, reason, message, wall=wall)
+            since = conditions.vanished(device.unit, wall=wall) if reason == MISSING else None
+            device.unanswered = ""
+            device.judge(Health.UNHEALTHY, reason, message, wall=wall, since=since)
 
 
 def overused(device: Device, ids: Collection[str], ledger: Ledger) -> bool:
@@ -104,18 +108,21 @@ class _Present:
     ledger: Ledger
     blocking: Hardware
     leaving: Mapping[str, str]
+    conditions: Conditions
     wall: datetime
 
     def judge(self, device: Device) -> None:
         unit = device.unit
-        health, reason, message = Health.UNHEALTHY, "", ""
+        health, reason, message, since = Health.UNHEALTHY, "", "", None
+        verdict = self.conditions.verdict(unit)
+        device.unanswered = verdict.unanswered
         holder = self.blocking.sharing(unit) if self.blocking and device.exclusive else None
         if holder is not None:
             reason, message = HELD_AS, self._held_as(holder)
         elif device.unlisted.issuperset(device.ids):
             reason, message = self._why_unlisted(unit)
-        elif unit.problem:
-            reason, message = unit.problem
+        elif not verdict.offered:
+            reason, message, since = verdict.reason, verdict.message, verdict.since
         else:
             surplus = len(_may_be_used(device, self.ledger)) if device.leaving else 0
             if surplus:
@@ -126,8 +133,8 @@ class _Present:
                     f"in use by {surplus} of its former replicas; offered again when they are free",
                 )
             else:
-                health = Health.HEALTHY
-        device.judge(health, reason, message, wall=self.wall)
+                health, message, since = Health.HEALTHY, verdict.message, verdict.since
+        device.judge(health, reason, message, wall=self.wall, since=since)
 
     def _withheld(self, device: Device, *, keep: int) -> frozenset[str]:
         """Free ids beyond `keep` in all. Those in use stay healthy: it is their pods that would be said unhealthy."""

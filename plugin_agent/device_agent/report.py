@@ -19,6 +19,7 @@ from device_agent.apiclient import JSON, MERGE_PATCH, ApiError, ApiServer
 from device_agent.contract import names
 from device_agent.devices import DeviceState, Health, ResourceState, TableSnapshot
 from device_agent.settings import Settings
+from device_agent.snapshot import since_text
 from device_agent.telemetry import Metrics
 from device_agent.units import Excluded
 from device_agent.worker import Worker, WorkerBusyError
@@ -31,6 +32,8 @@ logger = logging.getLogger(__name__)
 KIND: Final = "NodeDeviceInventory"
 PLURAL: Final = "nodedeviceinventories"
 OWNER_KIND: Final = "DevicePluginConfig"
+UNKNOWN: Final = "Unknown"
+"""The health of a device that is offered, and whose last check gave no answer."""
 MAX_TEXT: Final = 512
 """Characters of a message: a node has many devices and one object."""
 MAX_CONFIG_ERROR: Final = 2048
@@ -81,7 +84,7 @@ class Observed:
 
 def timestamp(seconds: float) -> str:
     """Epoch seconds as the API writes times: RFC 3339, whole seconds, UTC."""
-    return _rfc3339(datetime.fromtimestamp(seconds, tz=UTC))
+    return since_text(datetime.fromtimestamp(seconds, tz=UTC))
 
 
 def inventory(snapshot: TableSnapshot, observed: Observed, *, identity: Identity, limit: int) -> dict[str, Any]:
@@ -337,10 +340,10 @@ def _device(resource: ResourceState, device: DeviceState) -> dict[str, Any]:
         {
             "id": unit.id,
             "resource": resource.name,
-            "health": str(device.health),
+            "health": UNKNOWN if device.unanswered and device.health is Health.HEALTHY else str(device.health),
             "reason": device.reason,
             "message": _clip(device.message),
-            "since": _rfc3339(device.since),
+            "since": since_text(device.since),
             "identity": str(unit.identity),
             "nodes": list(unit.nodes[:MAX_NODES]),
         }
@@ -375,10 +378,6 @@ def _without_empty(item: dict[str, Any]) -> dict[str, Any]:
 def _count(status: dict[str, Any], field: str, number: int) -> None:
     if number:
         status[field] = number
-
-
-def _rfc3339(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _clip(text: str, *, most: int = MAX_TEXT) -> str:

@@ -11,6 +11,7 @@ from typing import Final
 
 from device_agent import grants
 from device_agent.contract import names
+from device_agent.contract.attributes import NVML
 from device_agent.contract.check import UNIT_NODE
 from device_agent.contract.document import Document, Match, Ownership, Resource
 from device_agent.contract.template import parse_template
@@ -100,6 +101,17 @@ def unmet(match: Match, find: FoundDevice) -> str | None:
     if value is None:
         return f"{match.attribute} is absent"
     return None if matcher(match.values)(value) else f"{match.attribute} is {value!r}, not {' or '.join(match.values)}"
+
+
+def parts_of(find: FoundDevice) -> tuple[str, ...]:
+    """What its driver speaks of when it tells of failures: the GPU, and of a partition its instances as well."""
+    attributes = find.attributes
+    if find.source != NVML or "uuid" not in attributes:
+        return ()
+    if "parentUuid" not in attributes:
+        return (attributes["uuid"],)
+    gpu, gi, ci = attributes["parentUuid"], attributes.get("gi", ""), attributes.get("ci", "")
+    return (gpu, f"{gpu}/{gi}", f"{gpu}/{gi}/{ci}")
 
 
 class _Entry:
@@ -260,7 +272,19 @@ class _Entry:
             numa_node=numa.pop() if len(numa) == 1 else None,
             replicas=self._replicas(finds),
             problem=ours or problem,
+            unfit=self._unfit(draft),
+            parts=tuple(sorted({part for f in finds for part in parts_of(f)})),
         )
+
+    def _unfit(self, draft: _Draft) -> str:
+        """What of unhealthyWhen the first bad member matches: one bad member makes the unit unhealthy."""
+        for member in draft.members:
+            for i, match in enumerate(self._resource.health.unhealthy_when):
+                if unmet(match, member.find) is None:
+                    who = "" if len(draft.members) == 1 else f"{member.label}: "
+                    value = member.find.attributes[match.attribute]
+                    return f"{who}{match.attribute} is {value!r} (health.unhealthyWhen[{i}])"
+        return ""
 
     def _name(self, finds: Sequence[FoundDevice]) -> str:
         template = parse_template(self._resource.name)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 
 from device_agent.holders import Holder
@@ -29,7 +29,8 @@ class Advertised:
 class DeviceState:
     """One physical device under one resource name.
 
-    `since`: when this health and reason began, UTC. `ids`: as listed to the kubelet, those on their way out
+    `since`: when this health and reason began, UTC. `unanswered`: why its last check gave no answer, or '': its health
+    is what it was before. `ids`: as listed to the kubelet, those on their way out
     included; empty while the device's id is listed under another name. `holders`: of those ids that are held.
     """
 
@@ -40,6 +41,7 @@ class DeviceState:
     since: datetime
     ids: tuple[str, ...]
     holders: Mapping[str, tuple[Holder, ...]]
+    unanswered: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,3 +75,8 @@ class TableSnapshot:
     refused: Mapping[str, str]
     holders_known: bool
     unknown_held: tuple[tuple[str, str], ...]
+
+
+def since_text(moment: datetime) -> str:
+    """A time as the API writes it: RFC 3339, whole seconds, UTC."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -53,7 +53,9 @@ class Unit:
     `entry`: the resource entry's name as written, its key; `resource`: the rendered name the kubelet sees.
     `id`: at most 63 characters; replicas are `names.replica_id(id, n)`. `value`: the unit attribute in full.
     `hardware`: the members' sysfs paths (or their source and name where they have none), sorted.
-    `problem`: (reason, message) that makes it Unhealthy, such as CompanionMissing.
+    `problem`: (reason, message) that makes it Unhealthy, such as CompanionMissing. `unfit`: what of the entry's
+    `health.unhealthyWhen` it matches, for an admin, or ''. `parts`: what its driver speaks of when it tells of
+    failures: physical devices, and parts of them as paths.
     """
 
     entry: str
@@ -69,6 +71,8 @@ class Unit:
     numa_node: int | None = None
     replicas: int = 1
     problem: tuple[str, str] | None = None
+    unfit: str = ""
+    parts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

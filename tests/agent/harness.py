@@ -35,12 +35,16 @@ def document(*resources: dict[str, Any]) -> dict[str, Any]:
     return {"contractVersion": 1, "resources": list(resources)}
 
 
+NO_GRACE = {"removalGraceSeconds": 0}
+"""A device that is gone goes as soon as nobody can have it."""
+
+
 def simulated(name: str = "example.com/sim", count: int = 4, **fields: Any) -> dict[str, Any]:
-    return {"name": name, "devices": [{"simulated": {"count": count}}], **fields}
+    return {"name": name, "devices": [{"simulated": {"count": count}}], "health": NO_GRACE, **fields}
 
 
 def files(name: str, *paths: str, **fields: Any) -> dict[str, Any]:
-    return {"name": name, "devices": [{"files": {"paths": list(paths)}}], **fields}
+    return {"name": name, "devices": [{"files": {"paths": list(paths)}}], "health": NO_GRACE, **fields}
 
 
 class Node:

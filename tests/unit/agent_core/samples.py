@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from device_agent.contract.document import DeviceEntry, Document, Resource, SimulatedSource
+from device_agent.contract.document import DeviceEntry, Document, HealthRules, Resource, SimulatedSource
 from device_agent.devices import DeviceTable
 from device_agent.holders import Holder, Holders
 from device_agent.units import Excluded, Grants, Identity, Selection, Unit
@@ -16,8 +16,12 @@ def wall(seconds: float) -> datetime:
     return START + timedelta(seconds=seconds)
 
 
-def resource(name: str = NAME, **fields) -> Resource:
-    return Resource(name=name, devices=(DeviceEntry(simulated=SimulatedSource(count=1)),), **fields)
+NO_GRACE = HealthRules(removal_grace_seconds=0)
+"""A device that is gone goes as soon as nobody can have it."""
+
+
+def resource(name: str = NAME, *, health: HealthRules = NO_GRACE, **fields) -> Resource:
+    return Resource(name=name, devices=(DeviceEntry(simulated=SimulatedSource(count=1)),), health=health, **fields)
 
 
 def document(*resources: Resource) -> Document:

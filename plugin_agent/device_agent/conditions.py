@@ -1,0 +1,344 @@
+"""The conditions of all devices: who is told of which news, under whose rules, and what follows for a unit. Pure.
+
+A condition belongs to a resource entry, as thresholds and ignored errors are the entry's, and to one thing:
+- a part: a physical device, or a part of one, that its driver speaks of. All units that lie on it share it, whatever
+  they are called and however often they are listed, so they go and come back together. Failures stay with the part
+  while the device is unlisted, and pass on to an entry that is new, so that neither an edit nor a GPU that vanished
+  and came back makes a broken one healthy.
+- a unit's own checks (`unhealthyWhen`), and what scans say of it (gone, a node or companion missing): the unit's
+  alone. A scan's word counts at once.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+from device_agent.contract import attributes
+from device_agent.contract.document import HealthRules, Resource
+from device_agent.health import (
+    AT_ONCE,
+    Answer,
+    Check,
+    Condition,
+    Driver,
+    Failure,
+    Fault,
+    Look,
+    Ruling,
+    Signal,
+    State,
+    checked,
+    failed,
+    step,
+    with_failures,
+)
+from device_agent.snapshot import since_text
+from device_agent.units import Unit
+
+RECOVERING: Final = "Recovering"
+"""The reason of a device whose checks are good again, but not often enough yet."""
+UNHEALTHY_WHEN: Final = "UnhealthyWhen"
+"""The reason of a device that matches its entry's `health.unhealthyWhen`."""
+_TOLERANCE: Final = 0.9
+"""Of the interval: a check may come a little early by the other clock, and still counts."""
+
+
+class Kind(StrEnum):
+    PART = "Part"
+    CHECK = "Check"
+    SCAN = "Scan"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One condition, as it is kept across restarts. `name`: of the part, or as `own` gives it."""
+
+    entry: str
+    kind: Kind
+    name: str
+    condition: Condition
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the conditions say of a unit. `since`: when that began, None: nothing is known of it.
+
+    `unanswered`: why the last check gave no answer, or ''.
+    """
+
+    offered: bool
+    reason: str = ""
+    message: str = ""
+    since: datetime | None = None
+    unanswered: str = ""
+
+
+@dataclass(slots=True)
+class _Watched:
+    """`counted`: when a check counted last, monotonic seconds."""
+
+    condition: Condition
+    counted: float | None = None
+    unanswered: str = ""
+
+
+_FINE: Final = Verdict(offered=True)
+_Name = tuple[Kind, str]
+
+
+def own(unit: Unit) -> str:
+    """The name under which a unit's own conditions are kept: an id may be of two resources of one entry for a while."""
+    return f"{unit.resource} {unit.id}"
+
+
+class Conditions:
+    """See the module. `rule`: what a fault means under rules, None: nothing."""
+
+    def __init__(self, rule: Callable[[int, HealthRules], Ruling | None]) -> None:
+        self._rule = rule
+        self._rules: dict[str, HealthRules] = {}
+        self._physical: frozenset[str] = frozenset()
+        self._watched: dict[str, dict[_Name, _Watched]] = {}
+        self._driver = Driver()
+        self.revision = 0
+        """Grows with every change that is worth being kept."""
+
+    # Configuration
+
+    def configure(self, resources: Iterable[Resource]) -> bool:
+        """The entries in force; whether that changed a condition."""
+        before = self.revision
+        rules = {r.name: r.health for r in resources}
+        physical = frozenset(r.name for r in resources if any(entry.kind == attributes.NVML for entry in r.devices))
+        for entry in self._watched.keys() - rules.keys():
+            self._keep_failures(entry)
+        for entry, health in rules.items():
+            if self._rules.get(entry) != health:
+                self._rules[entry] = health
+                self._rule_anew(entry)
+        for entry in sorted(physical - self._physical):
+            self._inherit(entry)
+        self._physical = physical
+        for entry in self._rules.keys() - rules.keys() - self._watched.keys():
+            del self._rules[entry]
+        return self.revision != before
+
+    def _keep_failures(self, entry: str) -> None:
+        """Of an entry that left only what must not be forgotten."""
+        watched = self._watched[entry]
+        for name in [n for n, w in watched.items() if not w.condition.failures]:
+            self._forget(entry, name)
+
+    def _rule_anew(self, entry: str) -> None:
+        for watched in self._watched.get(entry, {}).values():
+            if watched.condition.failures:
+                ruled = self._ruled(watched.condition.failures, self._rules[entry])
+                self._set(watched, with_failures(watched.condition, ruled))
+
+    def _ruled(self, failures: Iterable[Failure], rules: HealthRules) -> tuple[Failure, ...]:
+        ruled = ((f, self._rule(f.xid, rules)) for f in failures)
+        return tuple(replace(f, ruling=ruling) for f, ruling in ruled if ruling is not None)
+
+    def _inherit(self, entry: str) -> None:
+        for other in sorted(self._watched.keys() - {entry}):
+            for (kind, part), watched in tuple(self._watched[other].items()):
+                theirs = watched.condition
+                failures = self._ruled(theirs.failures, self._rules[entry])
+                if kind is Kind.PART and failures and (kind, part) not in self._watched.get(entry, {}):
+                    mine = Condition(since=theirs.since, state=State.UNHEALTHY)
+                    self._set(self._of(entry, (kind, part), wall=theirs.since), with_failures(mine, failures))
+
+    # News of physical devices
+
+    def look(self, look: Look, *, now: float, wall: datetime) -> bool:
+        """One look at physical devices; whether a unit's verdict may be another."""
+        changed = False
+        if look.unanswered:
+            for _, _, watched in self._parts():
+                changed |= self._unanswered(watched, look.unanswered)
+            return changed
+        self._driver = look.driver
+        for entry in self._physical:
+            for part in look.checks:
+                self._of(entry, (Kind.PART, part), wall=wall)
+        for entry, part, watched in self._parts():
+            check = look.checks.get(part.partition("/")[0])
+            if check is not None:
+                changed |= self._looked(watched, check, self._rules[entry], look.driver, now=now, wall=wall)
+        return changed
+
+    def fault(self, fault: Fault, *, wall: datetime) -> bool:
+        """One event of a physical device; whether it is a failure to anybody."""
+        counts = False
+        for entry in sorted(self._physical | self._watched.keys()):
+            rules = self._rules[entry]
+            ruling = self._rule(fault.xid, rules)
+            if ruling is not None and (entry in self._physical or self._has_parts(entry)):
+                counts = True
+                watched = self._of(entry, (Kind.PART, fault.part), wall=wall)
+                failure = Failure(ruling=ruling, xid=fault.xid, since=wall, driver=self._driver)
+                self._set(watched, failed(watched.condition, failure, rules, wall=wall))
+        return counts
+
+    def acknowledge(self, parts: Collection[str], *, since: str) -> frozenset[str]:
+        """An admin says that what these parts have failed with since then is over; good checks decide from here on.
+
+        Returns the parts of which that was so.
+        """
+        taken = set()
+        for _, part, watched in self._parts():
+            condition = watched.condition
+            if part in parts and condition.failures and since_text(condition.since) == since:
+                self._set(watched, with_failures(condition, ()))
+                taken.add(part)
+        return frozenset(taken)
+
+    @property
+    def blocked(self) -> bool:
+        """Whether any failure waits for more than good checks."""
+        return any(watched.condition.blocked for _, _, watched in self._parts())
+
+    # News of units
+
+    def scanned(self, unit: Unit, *, now: float, wall: datetime) -> bool:
+        """A scan has found the unit; whether its verdict may be another."""
+        before = self.revision
+        conditions = self._watched.get(unit.entry, {})
+        scan, check_name = (Kind.SCAN, own(unit)), (Kind.CHECK, own(unit))
+        if unit.problem or scan in conditions:
+            watched = self._of(unit.entry, scan, wall=wall)
+            self._set(watched, step(watched.condition, Signal.RETURNED, AT_ONCE, wall=wall))
+            check = Check(Answer.BAD, *unit.problem) if unit.problem else Check(Answer.GOOD)
+            self._set(watched, checked(watched.condition, check, AT_ONCE, wall=wall))
+            if watched.condition.state.offered:
+                self._forget(unit.entry, scan)  # nothing is wrong, which takes no memory
+        rules = self._rules[unit.entry]
+        if rules.unhealthy_when:
+            check = Check(Answer.BAD, UNHEALTHY_WHEN, unit.unfit) if unit.unfit else Check(Answer.GOOD)
+            watched = self._of(unit.entry, check_name, wall=wall)
+            return self._count(watched, check, rules, now=now, wall=wall) or self.revision != before
+        if check_name in conditions:
+            self._forget(unit.entry, check_name)
+        return self.revision != before
+
+    def vanished(self, unit: Unit, *, wall: datetime) -> datetime:
+        """The last scan did not find the unit. Returns since when it is missing."""
+        watched = self._of(unit.entry, (Kind.SCAN, own(unit)), wall=wall)
+        self._set(watched, step(watched.condition, Signal.VANISHED, AT_ONCE, wall=wall))
+        return watched.condition.since
+
+    def forget(self, unit: Unit) -> None:
+        """The unit is listed no more; failures stay with its parts."""
+        for kind in (Kind.SCAN, Kind.CHECK):
+            if (kind, own(unit)) in self._watched.get(unit.entry, {}):
+                self._forget(unit.entry, (kind, own(unit)))
+
+    def forget_others(self, names: Collection[str]) -> None:
+        """Units that an earlier process listed and nobody knows any more; `names` as `own` gives them."""
+        for entry in tuple(self._watched):
+            for kind, name in tuple(self._watched[entry]):
+                if kind is not Kind.PART and name not in names:
+                    self._forget(entry, (kind, name))
+
+    # Answers
+
+    def verdict(self, unit: Unit) -> Verdict:
+        """What holds for a unit: the worst of all that is known of it."""
+        conditions = self._watched.get(unit.entry)
+        if not conditions:
+            return _FINE
+        names = [(Kind.SCAN, own(unit)), (Kind.CHECK, own(unit)), *((Kind.PART, part) for part in unit.parts)]
+        known = [conditions[name] for name in names if name in conditions]
+        if not known:
+            return _FINE
+        unanswered = next((w.unanswered for w in known if w.unanswered), "")
+        bad = [w.condition for w in known if not w.condition.state.offered]
+        if not bad:
+            since = max((w.condition.since for w in known if w.condition.state is State.HEALTHY), default=None)
+            message = next((w.condition.message for w in known if w.condition.message), "")
+            return Verdict(offered=True, message=unanswered or message, since=since, unanswered=unanswered)
+        worst = min(bad, key=lambda c: (c.state is State.RECOVERING, c.since))
+        reason, message = worst.cause, worst.message
+        if worst.state is State.RECOVERING:
+            reason, message = RECOVERING, self._recovering(worst, self._rules[unit.entry])
+        if unanswered:
+            message = f"{message}; now {unanswered}"
+        return Verdict(offered=False, reason=reason, message=message, since=worst.since, unanswered=unanswered)
+
+    @staticmethod
+    def _recovering(condition: Condition, rules: HealthRules) -> str:
+        return (
+            f"good again, Healthy after {rules.recovery_threshold} good checks in a row; "
+            f"it was {condition.cause}: {condition.message}"
+        )
+
+    def records(self) -> tuple[Record, ...]:
+        """Everything, in a fixed order."""
+        return tuple(
+            Record(entry=entry, kind=kind, name=name, condition=watched.condition)
+            for entry in sorted(self._watched)
+            for (kind, name), watched in sorted(self._watched[entry].items())
+        )
+
+    def restore(self, records: Iterable[Record]) -> None:
+        """What an earlier process knew, before anything else is said; its count of driver loads means nothing here."""
+        for record in records:
+            failures = tuple(replace(f, driver=replace(f.driver, epoch=0)) for f in record.condition.failures)
+            condition = replace(record.condition, failures=failures)
+            self._rules.setdefault(record.entry, HealthRules())
+            self._watched.setdefault(record.entry, {})[record.kind, record.name] = _Watched(condition)
+
+    # Within
+
+    def _parts(self) -> Iterator[tuple[str, str, _Watched]]:
+        for entry, conditions in self._watched.items():
+            for (kind, name), watched in conditions.items():
+                if kind is Kind.PART:
+                    yield entry, name, watched
+
+    def _has_parts(self, entry: str) -> bool:
+        return any(kind is Kind.PART for kind, _ in self._watched.get(entry, {}))
+
+    def _of(self, entry: str, name: _Name, *, wall: datetime) -> _Watched:
+        conditions = self._watched.setdefault(entry, {})
+        if name not in conditions:
+            conditions[name] = _Watched(Condition(since=wall))
+        return conditions[name]
+
+    def _set(self, watched: _Watched, condition: Condition) -> None:
+        if condition != watched.condition:
+            watched.condition = condition
+            self.revision += 1
+
+    def _forget(self, entry: str, name: _Name) -> None:
+        del self._watched[entry][name]
+        if not self._watched[entry]:
+            del self._watched[entry]
+        self.revision += 1
+
+    def _unanswered(self, watched: _Watched, why: str) -> bool:
+        changed, watched.unanswered = watched.unanswered != why, why
+        return changed
+
+    def _looked(
+        self, watched: _Watched, check: Check, rules: HealthRules, driver: Driver, *, now: float, wall: datetime
+    ) -> bool:
+        before = self.revision
+        condition = watched.condition
+        if condition.failures:
+            still = (f.after(action=check.action, driver=driver) for f in condition.failures)
+            self._set(watched, with_failures(condition, tuple(f for f in still if f is not None)))
+        return self._count(watched, check, rules, now=now, wall=wall) or self.revision != before
+
+    def _count(self, watched: _Watched, check: Check, rules: HealthRules, *, now: float, wall: datetime) -> bool:
+        """Whether anything changed. Checks that follow each other faster than the interval are one."""
+        if check.answer is Answer.UNKNOWN:
+            return self._unanswered(watched, check.message or "it gives no answer")
+        before, answered = self.revision, self._unanswered(watched, "")
+        early = watched.counted is not None and now - watched.counted < _TOLERANCE * rules.interval_seconds
+        if check.answer is Answer.LOST or not early:
+            watched.counted = now
+            self._set(watched, checked(watched.condition, check, rules, wall=wall))
+        return answered or self.revision != before

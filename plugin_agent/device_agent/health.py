@@ -1,0 +1,261 @@
+"""When a device is Healthy: the state machine, as a table, and what ends a failure. Pure.
+
+Three kinds of news drive it. A check asks the device and is good or bad; so many in a row turn it over, and one that
+gives no answer is neither. A failure is an event that says at once that the device is broken, and it stays until
+what its row names has happened: Quiet, nothing more of it during as many good checks as recovery takes; Reset, the
+driver has asked for an action and asks no more, or the driver was loaded anew. A reboot ends all of them, as nothing
+is remembered across it; an admin may end one by hand. And a scan finds the device gone, or back.
+
+No row is driven by a clock, so no timer gives a broken device back.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+from device_agent.contract.document import Clears, HealthRules
+
+
+class State(StrEnum):
+    """Unknown: no check has had an answer yet. Only Healthy and Unknown are offered: unknown is not unhealthy."""
+
+    UNKNOWN = "Unknown"
+    HEALTHY = "Healthy"
+    UNHEALTHY = "Unhealthy"
+    RECOVERING = "Recovering"
+    MISSING = "Missing"
+
+    @property
+    def offered(self) -> bool:
+        return self in (State.HEALTHY, State.UNKNOWN)
+
+
+class Signal(StrEnum):
+    """One piece of news of a device. Failed: broken at once, without a threshold."""
+
+    GOOD = "Good"
+    BAD = "Bad"
+    FAILED = "Failed"
+    VANISHED = "Vanished"
+    RETURNED = "Returned"
+
+
+class Threshold(StrEnum):
+    """The field of HealthRules that says how many signals in a row a row of the table takes."""
+
+    FAILURE = "failure_threshold"
+    RECOVERY = "recovery_threshold"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """`to` None: the state before the device went missing. `after`: so many in a row, None: at once."""
+
+    to: State | None
+    after: Threshold | None = None
+
+
+TRANSITIONS: Final[Mapping[tuple[State, Signal], Row]] = {
+    # what nobody has judged before is what its first answer says
+    (State.UNKNOWN, Signal.GOOD): Row(State.HEALTHY),
+    (State.UNKNOWN, Signal.BAD): Row(State.UNHEALTHY),
+    (State.UNKNOWN, Signal.FAILED): Row(State.UNHEALTHY),
+    (State.UNKNOWN, Signal.VANISHED): Row(State.MISSING),
+    (State.HEALTHY, Signal.GOOD): Row(State.HEALTHY),
+    (State.HEALTHY, Signal.BAD): Row(State.UNHEALTHY, after=Threshold.FAILURE),
+    (State.HEALTHY, Signal.FAILED): Row(State.UNHEALTHY),
+    (State.HEALTHY, Signal.VANISHED): Row(State.MISSING),
+    (State.UNHEALTHY, Signal.GOOD): Row(State.RECOVERING),
+    (State.UNHEALTHY, Signal.BAD): Row(State.UNHEALTHY),
+    (State.UNHEALTHY, Signal.FAILED): Row(State.UNHEALTHY),
+    (State.UNHEALTHY, Signal.VANISHED): Row(State.MISSING),
+    (State.RECOVERING, Signal.GOOD): Row(State.HEALTHY, after=Threshold.RECOVERY),
+    (State.RECOVERING, Signal.BAD): Row(State.UNHEALTHY),
+    (State.RECOVERING, Signal.FAILED): Row(State.UNHEALTHY),
+    (State.RECOVERING, Signal.VANISHED): Row(State.MISSING),
+    (State.MISSING, Signal.RETURNED): Row(None),
+}
+"""A pair that is not in it changes nothing: there is nothing to check on a device that is gone."""
+
+AT_ONCE: Final = HealthRules(failure_threshold=1, recovery_threshold=1)
+"""For what a scan sees for itself: a node that is gone, a companion that is back."""
+
+NO_ACTION: Final = "None"
+"""The driver's word for: nothing is to be done."""
+
+
+class Answer(StrEnum):
+    """Lost is Bad without a threshold: there is no device any more that could answer."""
+
+    GOOD = "Good"
+    BAD = "Bad"
+    LOST = "Lost"
+    UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One look at one device. `cause` is CamelCase, `message` for an admin; of Unknown: why there is no answer.
+
+    `action`: what the driver says is to be done (NO_ACTION: nothing), '' where it has no word for it.
+    """
+
+    answer: Answer
+    cause: str = ""
+    message: str = ""
+    action: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """Which load of the driver it is. `module`: changes with each load, also while no agent runs; '' not known.
+
+    `epoch`: counts the loads that this process has seen; 0: not known, as after a restart.
+    """
+
+    module: str = ""
+    epoch: int = 0
+
+    def replaced_by(self, other: "Driver") -> bool:
+        if self.module and other.module:
+            return self.module != other.module
+        return 0 < self.epoch < other.epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at physical devices. `unanswered`: why it told nothing about any, or ''."""
+
+    checks: Mapping[str, Check]
+    driver: Driver = Driver()
+    unanswered: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """An event of a physical device, or of a part of it: `part` is a path such as GPU-5f…/3/0, device first."""
+
+    part: str
+    xid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """What a fault means under a resource's rules. `message`: meaning and advice, for an admin."""
+
+    cause: str
+    message: str
+    clears: Clears
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A fault that counts, until it is cleared. `asked`: the driver has asked for an action since."""
+
+    ruling: Ruling
+    xid: int
+    since: datetime
+    driver: Driver = Driver()
+    asked: bool = False
+
+    @property
+    def blocks(self) -> bool:
+        """Whether good checks alone do not end it."""
+        return self.ruling.clears is Clears.RESET
+
+    def after(self, *, action: str, driver: Driver) -> "Failure | None":
+        """It as of a look that had an answer; None: cleared."""
+        if not self.blocks:
+            return self
+        if self.driver.replaced_by(driver) or (self.asked and action == NO_ACTION):
+            return None
+        adopted = self.driver if self.driver.epoch else replace(self.driver, epoch=driver.epoch)
+        return replace(self, driver=adopted, asked=self.asked or action not in ("", NO_ACTION))
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A device's health. `since`: when the state began. `run`: signals in a row that the state waits for.
+
+    `cause` and `message`: of what makes, or made, it unhealthy. `before`: what a missing device returns to.
+    """
+
+    since: datetime
+    state: State = State.UNKNOWN
+    cause: str = ""
+    message: str = ""
+    run: int = 0
+    failures: tuple[Failure, ...] = ()
+    before: State = State.UNKNOWN
+
+    @property
+    def blocked(self) -> bool:
+        return any(failure.blocks for failure in self.failures)
+
+
+def step(condition: Condition, signal: Signal, rules: HealthRules, *, wall: datetime) -> Condition:
+    """The condition after one signal."""
+    row = TRANSITIONS.get((condition.state, signal))
+    if row is None:
+        return condition
+    run = condition.run + 1 if row.after else 0
+    to = row.to or condition.before
+    if row.after and run < getattr(rules, row.after):
+        return replace(condition, run=run)
+    if to is State.RECOVERING and condition.state is not State.RECOVERING:
+        # the good check that brings it here is the first of those it takes
+        to, run = (State.HEALTHY, 0) if rules.recovery_threshold <= 1 else (State.RECOVERING, 1)
+    else:
+        run = 0
+    if to is condition.state:
+        return replace(condition, run=run)
+    before = condition.state if to is State.MISSING else State.UNKNOWN
+    after = replace(condition, state=to, since=wall, run=run, before=before)
+    return replace(after, cause="", message="", failures=()) if to is State.HEALTHY else after
+
+
+def checked(condition: Condition, check: Check, rules: HealthRules, *, wall: datetime) -> Condition:
+    """The condition after a check that counts; failures that a look has cleared must be gone by now."""
+    if check.answer is Answer.UNKNOWN:
+        return condition
+    if check.answer is Answer.GOOD:
+        if condition.blocked:
+            return condition
+        after = step(condition, Signal.GOOD, rules, wall=wall)
+        return replace(after, message="") if after.state is State.HEALTHY else after
+    signal = Signal.FAILED if check.answer is Answer.LOST else Signal.BAD
+    after = step(condition, signal, rules, wall=wall)
+    if after.state is State.HEALTHY:
+        text = f"{check.message}; Unhealthy after {rules.failure_threshold} such checks in a row"
+        return replace(after, message=text)
+    if after.failures or after.state is State.MISSING:
+        return after
+    return replace(after, cause=check.cause, message=check.message)
+
+
+def failed(condition: Condition, failure: Failure, rules: HealthRules, *, wall: datetime) -> Condition:
+    """The condition after a failure; one of the same cause is the same failure that went on."""
+    earlier = next((f for f in condition.failures if f.ruling.cause == failure.ruling.cause), None)
+    if earlier is not None:
+        failure = replace(failure, since=earlier.since, asked=earlier.asked)
+    others = tuple(f for f in condition.failures if f is not earlier)
+    failures = tuple(sorted((*others, failure), key=lambda f: (f.since, f.ruling.cause)))
+    after = step(condition, Signal.FAILED, rules, wall=wall)
+    return with_failures(replace(after, before=_broken_before(after)), failures)
+
+
+def with_failures(condition: Condition, failures: tuple[Failure, ...]) -> Condition:
+    """The condition with these failures, and told by them; without any, the last words stay until it is Healthy."""
+    if not failures:
+        return replace(condition, failures=())
+    # the first is what the others follow from; one that stays is worse than one that passes
+    first = min(failures, key=lambda f: not f.blocks)
+    others = [f.ruling.cause for f in failures if f is not first]
+    also = f"; also {', '.join(others[:5])}" if others else ""
+    return replace(condition, failures=failures, cause=first.ruling.cause, message=first.ruling.message + also)
+
+
+def _broken_before(condition: Condition) -> State:
+    return State.UNHEALTHY if condition.state is State.MISSING else condition.before

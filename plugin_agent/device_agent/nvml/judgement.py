@@ -1,0 +1,51 @@
+"""What NVML tells, as the news that the health machinery takes. Pure.
+
+A part's name is the GPU's UUID, and for what concerns one MIG device `<GPU>/<gi>/<ci>`, or `<GPU>/<gi>` where the
+event names no compute instance.
+"""
+
+from typing import Final
+
+from device_agent.health import NO_ACTION, Answer, Check, Driver, Fault, Look
+from device_agent.nvml.model import Gpu, NvmlView, XidEvent
+
+LOST: Final = "GpuLost"
+"""The failure that leaves no device to check: it counts at once."""
+RECOVERY_ACTION: Final = "RecoveryActionPending"
+"""The driver wants something done, and no failure beside it says what is wrong."""
+
+
+def look(view: NvmlView, *, module: str) -> Look:
+    """One look of NVML. `module`: what tells one load of the kernel module from another, '' where nothing does."""
+    if view.unavailable:
+        return Look(checks={}, unanswered=view.unavailable)
+    return Look(
+        checks={gpu.uuid: _check(gpu) for gpu in view.gpus},
+        driver=Driver(module=module, epoch=view.epoch),
+    )
+
+
+def _check(gpu: Gpu) -> Check:
+    state = gpu.state
+    if not state.known:
+        return Check(Answer.UNKNOWN, message=f"{gpu.uuid} does not answer the driver's library")
+    failures = state.failures
+    action = state.recovery_action
+    if not failures and action not in ("", NO_ACTION):
+        failures = ((RECOVERY_ACTION, f"the driver asks for a recovery action: {action}"),)
+    if not failures:
+        return Check(Answer.GOOD, action=action)
+    first = next((f for f in failures if f[0] == LOST), failures[0])
+    others = [cause for cause, _ in failures if cause != first[0]]
+    return Check(
+        answer=Answer.LOST if first[0] == LOST else Answer.BAD,
+        cause=first[0],
+        message=first[1] + (f"; also {', '.join(others)}" if others else ""),
+        action=action,
+    )
+
+
+def fault(event: XidEvent) -> Fault:
+    """The part that the event names, and its XID."""
+    part = "/".join(str(number) for number in (event.uuid, event.gi, event.ci) if number is not None)
+    return Fault(part=part, xid=event.xid)

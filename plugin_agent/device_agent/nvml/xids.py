@@ -1,0 +1,82 @@
+"""Which XID errors of the NVIDIA driver make a GPU Unhealthy, what they mean, what helps, and what ends them.
+
+The driver announces every XID as a critical error, those of a buggy program too. Rows are those for which NVIDIA's
+catalogue (docs.nvidia.com/deploy/xid-errors, "Analyzing Xid Errors with the Xid Catalog") asks for a reset of the GPU
+or a restart of the machine; where it asks to restart the program, or for nothing, the GPU is fine and there is no
+row. What the catalogue decides by further bits that NVML does not tell (74, 144-150), and what programs cause as
+well (109), is Quiet: if a reset is needed, the driver's recovery action says so and is polled.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from device_agent.contract.document import Clears, HealthRules
+from device_agent.health import Ruling
+
+
+@dataclass(frozen=True, slots=True)
+class XidRow:
+    """`meaning` and `advice` are for an admin."""
+
+    xid: int
+    meaning: str
+    advice: str
+    clears: Clears = Clears.RESET
+
+
+_RESET: Final = "stop what uses the GPU and reset it"
+_SUPPORT: Final = f"{_RESET}; if it comes again, have the hardware looked at"
+_DRIVER: Final = f"{_RESET}; if it comes again, update the driver"
+_LINK: Final = "watch whether it comes again; then reset the GPU and have its NVLink connections looked at"
+
+ROWS: Final = (
+    XidRow(46, "the GPU stopped processing", _SUPPORT),
+    XidRow(48, "a memory error that ECC could not correct", _SUPPORT),
+    XidRow(62, "the GPU's power management controller halted", _SUPPORT),
+    XidRow(64, "a faulty memory row or page could not be retired", "reset the GPU now, on an A100 reboot the node"),
+    XidRow(74, "an error on an NVLink connection", _LINK, Clears.QUIET),
+    XidRow(79, "the GPU has fallen off the PCIe bus", "reboot the node; check the GPU's seat, power and cooling"),
+    XidRow(95, "a memory error that was not contained to one program", f"{_RESET}, or reboot the node"),
+    XidRow(
+        109,
+        "the GPU did not switch between programs in time",
+        "end the program that hangs; if it comes again, reset the GPU",
+        Clears.QUIET,
+    ),
+    XidRow(110, "a fault of the GPU's security engine", _DRIVER),
+    XidRow(119, "the GPU's system processor (GSP) did not answer the driver", _DRIVER),
+    XidRow(120, "the firmware of the GPU's system processor (GSP) failed", _DRIVER),
+    XidRow(136, "an NVLink connection could not be trained", f"{_RESET}; if it comes again, check the links"),
+    XidRow(140, "uncorrectable memory errors came faster than pages could be retired", _SUPPORT),
+    XidRow(143, "the GPU could not be initialised", _SUPPORT),
+    *(
+        XidRow(xid, f"an error in the {unit} of an NVLink connection", _LINK, Clears.QUIET)
+        for xid, unit in (
+            (144, "SAW"), (145, "RLW"), (146, "TLW"), (147, "TREX"), (148, "NVLPW"), (149, "NETIR"), (150, "MSE"),
+        )
+    ),
+    XidRow(151, "the GPU's encryption keys could not be rotated", "restart the virtual machine or the node"),
+    XidRow(155, "an NVLink error that the driver takes for fatal", _SUPPORT),
+    XidRow(156, "a faulty unit of the GPU was retired, which takes a reset to have effect", _RESET),
+    XidRow(158, "the GPU did not answer the driver in time and cannot go on", _SUPPORT),
+)  # fmt: skip
+
+_BY_XID: Final = {row.xid: row for row in ROWS}
+
+_ENDS: Final = {
+    Clears.QUIET: "ends by itself when the GPU's state stays good and it does not come again",
+    Clears.RESET: "ends when the driver asks for no recovery action any more, by a reload of the driver, or a reboot",
+}
+
+
+def rule(xid: int, rules: HealthRules) -> Ruling | None:
+    """What an XID means under a resource's rules; None: it is no failure."""
+    if xid in rules.ignore_xids:
+        return None
+    row = _BY_XID.get(xid)
+    given = next((r for r in rules.xids if r.xid == xid), None)
+    if row is None and given is None:
+        return None
+    clears = given.clears if given else row.clears if row else Clears.RESET
+    text = f"{row.meaning}; {row.advice}" if row else "named in health.xids; see NVIDIA's XID catalogue"
+    return Ruling(cause=f"Xid{xid}", message=f"XID {xid}: {text}. It {_ENDS[clears]}", clears=clears)
