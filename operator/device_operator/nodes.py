@@ -331,7 +331,7 @@ def _clashed(status: Mapping[str, Any], clashes: Sequence[EnvClash]) -> list[str
             who = (holder.get("namespace", ""), holder.get("pod", ""), holder.get("container", ""))
             held[who].add(device.get("resource", ""))
     return [
-        f"container {container} of pod {namespace}/{pod} holds {' and '.join(both)}, which both set {clash.name}: "
+        f"container {container} of pod {namespace}/{pod} holds {' and '.join(both)}, which each set {clash.name}: "
         "it has the value of one of them alone"
         for (namespace, pod, container), resources in sorted(held.items())
         if len(resources) > 1

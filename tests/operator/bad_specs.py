@@ -40,6 +40,10 @@ def _one(**fields: Any) -> dict[str, Any]:
     return config({"resources": [entry(**fields)]})
 
 
+def _preset(name: str, **fields: Any) -> dict[str, Any]:
+    return config({"resources": [{"name": NIC, "preset": name, **fields}]})
+
+
 def _source(**source: Any) -> dict[str, Any]:
     return _one(devices=[source])
 
@@ -122,17 +126,17 @@ CASES = (
     Case(
         "source of another release",
         API,
-        'unknown field "spec.resources[0].devices[0].nvml"',
-        _source(nvml={"kind": "GPU"}),
+        'unknown field "spec.resources[0].devices[0].usb"',
+        _source(usb={"ids": ["0403:6001"]}),
     ),
     Case("wrong type", API, "must be of type integer", _one(maxDevices="8")),
     Case("unknown enum value", API, 'Unsupported value: "Shared"', _one(ownership="Shared")),
     # ---- sources
-    Case("no source", API, "needs exactly one source of pci, sysfs, files, simulated", _source(include=[])),
+    Case("no source", API, "needs exactly one source of pci, sysfs, files, simulated, nvml", _source(include=[])),
     Case(
         "two sources",
         API,
-        "needs exactly one source of pci, sysfs, files, simulated",
+        "needs exactly one source of pci, sysfs, files, simulated, nvml",
         _source(**KVM, simulated={"count": 1}),
     ),
     Case("path outside /dev", API, "must be an absolute path below /dev", _source(files={"paths": ["/etc/passwd"]})),
@@ -158,6 +162,55 @@ CASES = (
         OPERATOR,
         "20,001 devices x 1 replicas = 20,001 ids, a node can offer at most 20,000",
         _one(devices=[{"simulated": {"count": 20000}}, {"simulated": {"count": 1}}]),
+    ),
+    Case("kind of NVIDIA device", API, 'Unsupported value: "Gpu"', _source(nvml={"kind": "Gpu"})),
+    # ---- presets
+    Case("neither devices nor a preset", API, "or a preset that does", config({"resources": [{"name": NIC}]})),
+    Case(
+        "misspelt preset",
+        OPERATOR,
+        "'nvidia-gpu-cid' is no preset: did you mean nvidia-gpu-cdi?",
+        _preset("nvidia-gpu-cid"),
+    ),
+    Case("unknown preset", OPERATOR, "'x' is no preset: There are: nvidia-gpu-cdi, nvidia-gpu-env,", _preset("x")),
+    Case(
+        "preset with devices of another kind",
+        OPERATOR,
+        "inject.env[0].value: devices of files have no attribute 'uuid'; it belongs to nvml",
+        _preset("nvidia-gpu-env", devices=[KVM]),
+    ),
+    Case(
+        "own nodes that a preset does not give",
+        OPERATOR,
+        "ownNodes None gives no own nodes, so 'nvidia*' selects nothing; use Listed",
+        _preset("nvidia-gpu-cdi", inject={"deviceNodes": [{"own": "nvidia*"}]}),
+    ),
+    # ---- health
+    Case("no interval", API, "should be greater than or equal to 1", _one(health={"intervalSeconds": 0})),
+    Case("XID twice", API, "Duplicate value", _preset("nvidia-gpu-cdi", health={"xids": [{"xid": 79}, {"xid": 79}]})),
+    Case(
+        "XID beyond all",
+        API,
+        "should be less than or equal to 999",
+        _preset("nvidia-gpu-cdi", health={"ignoreXids": [1000]}),
+    ),
+    Case(
+        "XID of another vendor",
+        OPERATOR,
+        "errors of the NVIDIA driver, and no source here is nvml",
+        _one(health={"ignoreXids": [31]}),
+    ),
+    Case(
+        "XID that counts and does not",
+        OPERATOR,
+        "31 is in ignoreXids too",
+        _preset("nvidia-gpu-cdi", health={"ignoreXids": [31], "xids": [{"xid": 31}]}),
+    ),
+    Case(
+        "health by an unknown attribute",
+        OPERATOR,
+        "health.unhealthyWhen[0].attribute: unknown attribute 'state'",
+        _one(health={"unhealthyWhen": [{"attribute": "state", "values": ["down"]}]}),
     ),
     # ---- attributes and placeholders
     Case(
@@ -281,6 +334,36 @@ CASES = (
     ),
     Case("unknown log level", API, "Unsupported value", _agent(logLevel="debug")),
     Case("relative kubelet directory", API, "must be an absolute path", _agent(kubeletRootDir="kubelet")),
+    Case(
+        "two ways to the driver",
+        API,
+        "or driverRoot alone",
+        _agent(driverAccess={"runtimeClass": "nvidia", "driverRoot": "/"}),
+    ),
+    Case("no way to the driver", API, "needs either runtimeClass or cdiDevice", _agent(driverAccess={})),
+    Case(
+        "two ways to the driver in a pool",
+        API,
+        "or driverRoot alone",
+        _pool(agent={"driverAccess": {"driverRoot": "/", "cdiDevice": "management.nvidia.com/gpu=all"}}),
+    ),
+    Case("driver root with ..", API, "must be / or an absolute path", _agent(driverAccess={"driverRoot": "/run/../x"})),
+    Case("runtime class in capitals", API, "name of a RuntimeClass", _agent(driverAccess={"runtimeClass": "NVIDIA"})),
+    Case(
+        "management device without a name",
+        API,
+        "must read vendor.com/class=name",
+        _agent(driverAccess={"cdiDevice": "nvidia.com/gpu"}),
+    ),
+    Case("bare On", API, 'must be of type string: "boolean"', _agent(deviceMetrics=True)),
+    Case("labels by another name", API, 'supported values: "Off", "NFD"', _agent(nodeFeatures="GFD")),
+    Case(
+        "variable of the driver's root",
+        API,
+        "is set by the operator",
+        _agent(env=[{"name": "DRIVER_ROOT", "value": "/"}]),
+    ),
+    Case("variable of the pod's name", API, "is set by the operator", _agent(env=[{"name": "POD_NAME", "value": "x"}])),
     Case("image with a space", API, "must be an image reference without spaces", _agent(image="a b")),
     # ---- the rest
     Case(

@@ -67,6 +67,22 @@ EVERYTHING = {
                 "cdiDevices": ["vendor.com/nic={pci.address}"],
             },
         },
+        {
+            "name": "nvidia.com/gpu",
+            "preset": "nvidia-gpu-nodes",
+            "devices": [{"nvml": {"kind": "GPU"}, "include": [{"attribute": "model", "values": ["*A100*"]}]}],
+            "inject": {"ownNodes": "All"},
+            "health": {
+                "unhealthyWhen": [{"attribute": "migMode", "values": ["Enabled"]}],
+                "intervalSeconds": 5,
+                "failureThreshold": 2,
+                "recoveryThreshold": 6,
+                "removalGraceSeconds": 0,
+                "ignoreXids": [31, 43],
+                "xids": [{"xid": 94, "clears": "Quiet"}, {"xid": 119}],
+            },
+        },
+        {"name": "nvidia.com/mig-{profile}", "preset": "nvidia-mig-cdi"},
         {"name": "example.com/sim", "devices": [{"simulated": {"count": 4, "numaNodes": 2, "unhealthy": [3]}}]},
     ],
     "nodePools": [
@@ -86,7 +102,7 @@ EVERYTHING = {
                 {"key": "a", "operator": "Equal", "value": "b", "effect": "NoExecute", "tolerationSeconds": 5}
             ],
             "serves": ["example.com/nic-{driver}"],
-            "agent": {"logLevel": "Debug"},
+            "agent": {"logLevel": "Debug", "driverAccess": {"driverRoot": "/run/nvidia/driver"}},
         },
         {"name": "lab", "nodeSelector": {"hardware": "lab"}, "tolerations": []},
     ],
@@ -99,6 +115,9 @@ EVERYTHING = {
         "priorityClassName": "system-node-critical",
         "logLevel": "Info",
         "kubeletRootDir": "/var/lib/kubelet",
+        "driverAccess": {"runtimeClass": "nvidia", "cdiDevice": "management.nvidia.com/gpu=all"},
+        "deviceMetrics": "On",
+        "nodeFeatures": "NFD",
     },
     "updateStrategy": {"maxUnavailable": "10%"},
 }

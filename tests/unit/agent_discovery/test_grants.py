@@ -59,6 +59,13 @@ def test_an_own_entry_selects_renames_and_restricts(own_nodes: str, grants: dict
     assert [n.env for n in nodes if n.env] == ["GPU{position}"]
 
 
+def test_own_nodes_none_leaves_them_to_the_runtime_and_keeps_companions():
+    inject = {"ownNodes": "None", "deviceNodes": [{"hostPath": "/dev/null"}], "cdiDevices": ["v.com/gpu={name}"]}
+    found = unit(GPU, inject=inject).grants
+    assert [n.host_path for n in found.nodes] == ["/dev/null"]
+    assert found.cdi_devices == ("v.com/gpu=0000:01:00.0",)
+
+
 def test_an_own_entry_that_meets_no_node_is_a_problem_unless_it_is_optional():
     inject = {"deviceNodes": [{"own": "video*"}]}
     assert unit(TTY, inject=inject).problem == (

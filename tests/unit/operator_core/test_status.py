@@ -43,6 +43,9 @@ READY_BEFORE = {
 }
 
 
+GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-{profile}"
+
+
 def strict(schema: Any) -> Any:
     """The schema as the API server means it: what is not declared would be dropped."""
     if isinstance(schema, dict):
@@ -554,3 +557,64 @@ def test_a_device_that_is_unhealthy_at_first_sight_is_told_under_a_key_that_stay
     assert first.key == again.key
     later = inventory(devices=[device("a", health="Unhealthy", since="2026-05-09T00:00:00Z"), device("b")])
     assert health_transitions([], [later])[0].key != first.key
+
+
+def gpus(*held: tuple[str, str, str], access: str = "runtimeClass") -> dict[str, Any]:
+    """The status of a node whose GPUs are held: (id, resource, pod)."""
+    found = spec(
+        {
+            "resources": [{"name": GPU, "preset": "nvidia-gpu-env"}, {"name": MIG, "preset": "nvidia-mig-env"}],
+            "agent": {"driverAccess": {access: "nvidia" if access == "runtimeClass" else "/"}},
+        }
+    )
+    small = "nvidia.com/mig-1g.10gb"
+    devices = [
+        device(id_, resource=resource, allocatedTo=[{"namespace": "ml", "pod": pod_, "container": "train"}])
+        for id_, resource, pod_ in held
+    ]
+    resources = [counts(GPU, 4), counts(small, 7, entry=MIG), counts("nvidia.com/mig-2g.20gb", 3, entry=MIG)]
+    return status(found, nodes=(node(),), pods=(pod(),), inventories=(inventory(resources=resources, devices=devices),))
+
+
+CLASHES = {
+    "two entries": [("GPU-1", GPU, "a"), ("MIG-1", "nvidia.com/mig-1g.10gb", "a")],
+    "two names of one entry": [("MIG-1", "nvidia.com/mig-1g.10gb", "a"), ("MIG-2", "nvidia.com/mig-2g.20gb", "a")],
+}
+
+
+@pytest.mark.parametrize("held", CLASHES.values(), ids=CLASHES)
+def test_a_container_that_lacks_the_value_of_a_variable_is_named(held: list[tuple[str, str, str]]):
+    found = gpus(*held)
+    (only,) = found["nodes"]
+    assert (only["state"], only["reason"]) == ("Serving", "EnvCollision")
+    both = " and ".join(sorted(resource for _, resource, _ in held))
+    assert only["message"].startswith(
+        f"container train of pod ml/a holds {both}, which each set NVIDIA_VISIBLE_DEVICES"
+    )
+    assert conditions(found)["Degraded"] == ("True", "EnvCollision")
+    assert conditions(found)["Ready"][0] == "True"
+
+
+def test_containers_that_hold_one_such_resource_are_no_collision():
+    found = gpus(("GPU-1", GPU, "a"), ("GPU-2", GPU, "a"), ("MIG-1", "nvidia.com/mig-1g.10gb", "b"))
+    assert found["nodes"][0]["reason"] == "Serving"
+    assert conditions(found)["Degraded"][0] == "False"
+
+
+def test_several_containers_with_a_collision_are_counted():
+    found = gpus(
+        ("GPU-1", GPU, "a"),
+        ("M-1", "nvidia.com/mig-1g.10gb", "a"),
+        ("GPU-2", GPU, "b"),
+        ("M-2", "nvidia.com/mig-1g.10gb", "b"),
+    )
+    assert found["nodes"][0]["message"].endswith(", and 1 more containers")
+
+
+def test_what_an_admin_should_know_stands_in_the_message_of_accepted():
+    text = message(gpus(), "Accepted")
+    assert text.startswith(
+        "generation 1 is in force: 2 resources, 1 pool; pool default: the agents have the capability"
+    )
+    assert "nvidia.com/gpu, nvidia.com/mig-{profile} set NVIDIA_VISIBLE_DEVICES" in text
+    assert "the agents run privileged" in message(gpus(access="driverRoot"), "Accepted")

@@ -61,3 +61,27 @@ def test_what_cannot_be_rendered_is_told_on_stderr(
 def test_a_file_that_is_not_there_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["render", "-f", "/nonexistent.yaml"]) == 2
     assert "/nonexistent.yaml" in capsys.readouterr().err
+
+
+def test_presets_are_listed_and_printed_as_fields_of_an_entry(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["presets"]) == 0
+    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert "nvidia-gpu-cdi" in listed
+    for name in listed:
+        assert main(["presets", name]) == 0
+        assert yaml.safe_load(capsys.readouterr().out)["devices"]
+
+
+def test_an_unknown_preset_is_told_with_what_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["presets", "nvidia-gpu-cid"]) == 2
+    assert "did you mean nvidia-gpu-cdi?" in capsys.readouterr().err
+
+
+def test_the_preset_of_an_entry_is_rendered_as_what_it_stands_for(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(GOOD.replace("devices: [{simulated: {count: 1}}]", "preset: nvidia-gpu-cdi"))
+    assert main(["render", "-f", str(file)]) == 0
+    config_map, _ = yaml.safe_load_all(capsys.readouterr().out)
+    assert "nvidia.com/gpu={uuid}" in config_map["data"]["config.json"]
+    assert "preset" not in config_map["data"]["config.json"]

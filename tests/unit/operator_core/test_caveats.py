@@ -1,0 +1,109 @@
+"""What is accepted and yet worth a word: variables that resources take from each other, and rights of agents."""
+
+from typing import Any
+
+import pytest
+from device_operator.caveats import caveats, env_clashes
+from unit.operator_core.build import entry, spec
+
+GPU = {"name": "nvidia.com/gpu", "preset": "nvidia-gpu-env"}
+MIG = {"name": "nvidia.com/mig", "preset": "nvidia-mig-env"}
+MIXED = {"name": "nvidia.com/mig-{profile}", "preset": "nvidia-mig-env"}
+
+
+def with_env(name: str, *env: tuple[str, str], **fields: Any) -> dict[str, Any]:
+    return entry(name, inject={"env": [{"name": n, "value": v} for n, v in env]}, **fields)
+
+
+def names(*resources: dict[str, Any]) -> list[str]:
+    found = spec({"resources": list(resources)})
+    return [clash.name for clash in env_clashes(found.document(found.pools[0]))]
+
+
+@pytest.mark.parametrize(
+    ("resources", "clashing"),
+    [
+        ([with_env("a.b/c", ("A", "1"))], []),
+        ([with_env("a.b/c", ("A", "1")), with_env("a.b/d", ("A", "1"))], []),
+        ([with_env("a.b/c", ("A", "1")), with_env("a.b/d", ("B", "1"))], []),
+        ([with_env("a.b/c", ("A", "1")), with_env("a.b/d", ("A", "2"))], ["A"]),
+        ([with_env("a.b/c", ("A", "{name}")), with_env("a.b/d", ("A", "{name}"))], ["A"]),
+        ([with_env("a.b/{name}", ("A", "1"))], []),
+        ([with_env("a.b/{name}", ("A", "{path}"))], ["A"]),
+        ([GPU, MIG], ["NVIDIA_VISIBLE_DEVICES"]),
+        ([MIXED], ["NVIDIA_VISIBLE_DEVICES"]),
+        ([{**GPU, "preset": "nvidia-gpu-mounts"}, {**MIG, "preset": "nvidia-mig-mounts"}], []),
+        ([{**GPU, "preset": "nvidia-gpu-cdi"}, {**MIG, "preset": "nvidia-mig-cdi"}], []),
+        ([{**GPU, "preset": "nvidia-gpu-nodes"}, {**MIG, "preset": "nvidia-mig-nodes"}], []),
+        ([GPU, {**MIG, "preset": "nvidia-mig-mounts"}], ["NVIDIA_VISIBLE_DEVICES"]),
+    ],
+)
+def test_two_resources_may_not_set_one_variable_to_two_values(resources: list[dict[str, Any]], clashing: list[str]):
+    assert names(*resources) == clashing
+
+
+def test_paths_of_device_nodes_are_values_too():
+    node = {"deviceNodes": [{"own": "kvm", "env": "NODE"}]}
+    assert names(entry("a.b/c", inject=node), entry("a.b/d", inject=node)) == ["NODE"]
+
+
+def test_values_by_size_of_request_are_several():
+    sized = [{"name": "A", "value": "1", "counts": [1]}, {"name": "A", "value": "2", "counts": [2]}]
+    assert names(entry("a.b/c", inject={"env": sized})) == []
+    assert names(entry("a.b/c", inject={"env": sized}), with_env("a.b/d", ("A", "1"))) == ["A"]
+
+
+def test_resources_of_different_pools_never_meet():
+    pools = [{"name": "a", "nodeSelector": {"x": "a"}, "serves": ["nvidia.com/gpu"]}]
+    pools += [{"name": "b", "nodeSelector": {"x": "b"}, "serves": ["nvidia.com/mig"]}]
+    agent = {"driverAccess": {"cdiDevice": "management.nvidia.com/gpu=all"}}
+    assert caveats(spec({"resources": [GPU, MIG], "nodePools": pools, "agent": agent})) == ()
+
+
+def test_what_is_between_the_entries_that_a_container_has():
+    found = spec(
+        {"resources": [with_env("a.b/c", ("A", "1")), with_env("a.b/d", ("A", "1")), with_env("a.b/e", ("A", "2"))]}
+    )
+    (clash,) = env_clashes(found.document(found.pools[0]))
+    assert not clash.between(["a.b/c", "a.b/d"])
+    assert not clash.between(["a.b/e", "other.com/x"])
+    assert clash.between(["a.b/c", "a.b/e"])
+
+
+def texts(access: dict[str, Any] | None, *resources: dict[str, Any]) -> str:
+    agent = {} if access is None else {"driverAccess": access}
+    return "; ".join(caveats(spec({"resources": list(resources) or [GPU], "agent": agent})))
+
+
+def test_without_driver_access_the_default_runtime_has_to_give_it():
+    assert texts(None).startswith(
+        "pool default: agent.driverAccess is not set, so the agents find the NVIDIA driver only"
+    )
+
+
+def test_a_privileged_agent_is_told():
+    assert "pool default: the agents run privileged, because agent.driverAccess.driverRoot is set" in texts(
+        {"driverRoot": "/"}
+    )
+
+
+def test_an_agent_with_sys_admin_is_told():
+    assert texts({"runtimeClass": "nvidia"}) == ""
+    assert "pool default: the agents have the capability SYS_ADMIN" in texts({"runtimeClass": "nvidia"}, MIG)
+    assert texts({"runtimeClass": "nvidia", "cdiDevice": "management.nvidia.com/gpu=all"}, MIG) == ""
+
+
+def test_a_clash_is_told_with_the_way_out():
+    text = texts({"runtimeClass": "nvidia"}, GPU, {**MIG, "preset": "nvidia-gpu-env"})
+    assert "nvidia.com/gpu, nvidia.com/mig set NVIDIA_VISIBLE_DEVICES to values of their own" in text
+    assert "as presets whose names end in -cdi or -nodes do" in text
+
+
+def test_pools_without_nvidia_devices_have_nothing_to_tell():
+    assert caveats(spec(agent={"driverAccess": {"driverRoot": "/"}})) == ()
+
+
+def test_equal_caveats_of_pools_are_one_sentence():
+    pools = [{"name": n, "nodeSelector": {"x": n}} for n in ("a", "b")]
+    (text,) = caveats(spec({"resources": [GPU], "nodePools": pools, "agent": {"driverAccess": {"driverRoot": "/"}}}))
+    assert text.startswith("pools a, b: the agents run privileged")
