@@ -2,7 +2,8 @@
 
 Sub-directories survive the kubelet's cleaning at start, which takes sockets (and in old versions every plain file)
 at the top level only (pkg/kubelet/cm/devicemanager/plugin/v1beta1/server.go). Each concern has a sub-directory of
-its own: `config/<object uid>.json` is the last document that the agent accepted, byte for byte.
+its own: `config/<object uid>.json` is the last document that the agent accepted, byte for byte,
+`health/<object uid>.json` what is known of the devices' health in this boot of the node.
 
 Calls block on the disk for some milliseconds. None of them raises for what is on it or for a full disk: the agent
 serves without its memory, and says what is wrong with it.
@@ -12,11 +13,14 @@ import hashlib
 import os
 import re
 import tempfile
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from device_agent import healthmemory
+from device_agent.conditions import Record
 from device_agent.contract.check import problems
 from device_agent.contract.document import ContractError, Document, parse
 from device_agent.contract.names import MAX_DOCUMENT_BYTES
@@ -25,6 +29,9 @@ DIRECTORY: Final = "device-operator"
 """Below the device-plugins directory."""
 
 _MODE = 0o700
+MAX_HEALTH_BYTES: Final = 32 * 1024 * 1024
+"""20,000 ids of 32 resources would be less; anything beyond is not ours."""
+
 _UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
 
 
@@ -51,6 +58,7 @@ class NodeState:
             raise ValueError(f"{object_uid!r} is no object uid")
         self.directory = device_plugins / DIRECTORY
         self._config = self.directory / "config" / f"{object_uid}.json"
+        self._health = self.directory / "health" / f"{object_uid}.json"
 
     def remember(self, raw: bytes) -> str | None:
         """Keep the document in force. Returns why that failed, or None."""
@@ -60,6 +68,31 @@ class NodeState:
         except OSError as error:
             return f"the configuration could not be kept on the node: {error}"
         return None
+
+    def remember_health(self, records: Iterable[Record], *, boot_id: str) -> str:
+        """Keep what is known of the devices' health. Returns why that failed, or ''."""
+        try:
+            self._make(self._health.parent)
+            _replace(self._health, healthmemory.dump(records, boot_id=boot_id))
+        except OSError as error:
+            return f"the devices' health could not be kept on the node: {error}"
+        return ""
+
+    def recall_health(self, *, boot_id: str) -> tuple[tuple[Record, ...], str]:
+        """What was known of it in this boot, and '' or why that cannot be told."""
+        try:
+            with self._health.open("rb") as file:
+                raw = file.read(MAX_HEALTH_BYTES + 1)
+        except FileNotFoundError:
+            return (), ""
+        except OSError as error:
+            return (), f"the devices' health kept on the node cannot be read: {error}"
+        if len(raw) > MAX_HEALTH_BYTES:
+            return (), f"the devices' health kept on the node is longer than {MAX_HEALTH_BYTES:,} bytes"
+        try:
+            return healthmemory.parse(raw, boot_id=boot_id), ""
+        except healthmemory.HealthMemoryError as error:
+            return (), f"the devices' health kept on the node cannot be used: {error}"
 
     def recall(self) -> tuple[Remembered | None, str]:
         """The document last kept, and '' or why there is none; both empty-handed when none was ever kept."""
