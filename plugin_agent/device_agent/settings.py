@@ -18,6 +18,12 @@ class Settings:
     """A scan that takes longer is reported; it goes on in its thread, and nothing waits for it."""
     hint_coalesce: float = 0.05
     """A burst of uevents is one scan."""
+    nvml_interval: float = 10.0
+    """Between looks at NVIDIA's GPUs that nothing asked for."""
+    nvml_deadline: float = 5.0
+    """A look at the GPUs that takes longer is a driver that hangs; it goes on in its thread, nothing waits for it."""
+    nvml_restart: float = 30.0
+    """While a GPU is in trouble the library is started anew so often: only then is a GPU that was reset seen again."""
     config_poll: float = 10.0
     list_coalesce: float = 0.05
     """A burst of changes is one ListAndWatch message: the kubelet rewrites its checkpoint for each."""

@@ -27,7 +27,8 @@ class GpuState:
 
     `failures`: (CamelCase reason, message for an admin) of everything that is wrong, such as GpuLost,
     UncorrectableEcc, RetiredPagesPending, RowRemapFailed, ResetRequired. `recovery_action`: the driver's own word on
-    what is to be done, None, Reset, Reboot, DrainP2P or DrainAndReset; '' where the driver has no word for it.
+    what is to be done, None, Reset, Reboot, DrainP2P, DrainAndReset, RecoverImexDomain, BusReset or SystemReboot;
+    '' where the driver has no word for it.
     """
 
     known: bool = True
@@ -40,7 +41,8 @@ class Gpu:
     """One GPU. `pci_address` as sysfs writes it (0000:3b:00.0, lower case). `nvlinks`: peer's UUID -> active links.
 
     `via_switch`: active links that lead to an NVSwitch, so to every GPU that has such links. `mig_mode`: None where
-    the GPU has no MIG. Values that a GPU does not answer for are '' or 0: one GPU's error concerns that GPU alone.
+    the GPU has no MIG. Values that a GPU does not answer for are '' or 0, `minor` -1: one GPU's error concerns that
+    GPU alone. `numa_node`: of its PCI function, as sysfs has it.
     """
 
     uuid: str
@@ -64,7 +66,10 @@ class Gpu:
 class NvmlView:
     """One look at everything. `unavailable`: why there is nothing to see (no library, no driver, a hang), or ''.
 
-    `epoch` grows by one with each successful initialisation: a driver that was reloaded is another epoch.
+    While the driver hangs, `gpus` are those of the last look that it answered, their state not known.
+    `epoch` grows by one when the driver was loaded anew since the look before, as far as that can be told; the first
+    is 1. `driver_load` is the same for one load of the kernel module, also over a restart of the agent; '' where sysfs
+    does not show it.
     `errors`: one line for each thing that could not be read; the rest counts.
     """
 
@@ -72,6 +77,7 @@ class NvmlView:
     driver_version: str = ""
     cuda_version: str = ""
     epoch: int = 0
+    driver_load: str = ""
     unavailable: str = ""
     errors: tuple[str, ...] = ()
 

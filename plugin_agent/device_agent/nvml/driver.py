@@ -1,0 +1,327 @@
+"""The library from its first initialisation to the last: started, asked, started anew when the driver was reloaded.
+
+Everything here blocks and belongs to one thread at a time; `session` gives it one.
+"""
+
+import ctypes
+import logging
+import os
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from device_agent.discovery.found import Roots
+from device_agent.nvml import library as nvml
+from device_agent.nvml.events import DOUBLE_BIT_ECC, XID, EventWatch
+from device_agent.nvml.library import DriverGoneError, Library, NvmlCallError, NvmlUnavailableError, Places
+from device_agent.nvml.model import Gpu, GpuSample, GpuState, NvmlView, XidEvent
+from device_agent.nvml.reading import LINK_TO_GPU, LINK_TO_SWITCH, LOST, RESET, LinkEnd, Reading, cap_numbers, of_error
+
+logger = logging.getLogger(__name__)
+
+MAX_ERRORS: Final = 32
+"""Lines of one look: a driver that fails in one thing often fails in many."""
+
+_EVENTS_SECONDS: Final = 2.0
+_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_NODE = re.compile(r"nvidia\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """Called in the thread of the events. `wake`: a look is worth while now."""
+
+    xid: Callable[[XidEvent], None]
+    wake: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Surroundings:
+    """What the kernel shows of the driver: the library counts its GPUs when it starts, and never again."""
+
+    load: str
+    functions: frozenset[str]
+    nodes: frozenset[str]
+
+
+@dataclass(slots=True)
+class _Known:
+    """What was read of a GPU since the library was started."""
+
+    facts: Gpu | None = None
+    link_states: tuple[bool, ...] = ()
+    link_ends: tuple[LinkEnd, ...] = ()
+
+
+class Driver:
+    """`listeners` None: no events are asked for. `own_dev`: where the library itself opens nodes."""
+
+    def __init__(
+        self,
+        *,
+        driver_root: Path,
+        roots: Roots,
+        listeners: Listeners | None = None,
+        restart_seconds: float = 30.0,
+        own_dev: Path = Path("/dev"),
+    ) -> None:
+        self._root = driver_root
+        self._roots = roots
+        self._listeners = listeners
+        self._restart_seconds = restart_seconds
+        self._places = Places(own_dev=own_dev, host_dev=roots.dev)
+        self._library: Library | None = None
+        self._started: _Surroundings | None = None
+        self._started_at = 0.0
+        self._events: EventWatch | None = None
+        self._load = ""
+        self._gone = False
+        self._epoch = 0
+        self._known: dict[str, _Known] = {}
+        self._last: tuple[Gpu, ...] = ()
+
+    @property
+    def doing(self) -> str:
+        """The call in progress; asked from other threads."""
+        return self._library.doing if self._library else ""
+
+    def look(self) -> NvmlView:
+        """Everything, as it is now. Never raises for what a driver does."""
+        around = self._surroundings()
+        reason = ""
+        for _ in range(2):  # a driver that was reloaded under us is asked anew at once
+            try:
+                if self._started is not None and self._outdated(around):
+                    self._stop()
+                self._start(around)
+                return self._view()
+            except DriverGoneError as error:
+                reason = str(error)
+                self._gone = True
+                try:
+                    self._stop()
+                except NvmlUnavailableError as hung:
+                    return self._nothing(str(hung))
+            except NvmlUnavailableError as error:
+                return self._nothing(str(error))
+        return self._nothing(f"the driver is being loaded anew: {reason}")
+
+    def _nothing(self, reason: str) -> NvmlView:
+        self._last = ()
+        return NvmlView(epoch=self._epoch, driver_load=self._load, unavailable=reason)
+
+    def sample(self) -> tuple[GpuSample, ...]:
+        """Telemetry of the GPUs of the last look and their MIG devices; of those that answer."""
+        samples: list[GpuSample] = []
+        if self._started is None:
+            return ()
+        for gpu in self._last:
+            try:
+                reading = self._reading(gpu.index, [])
+                samples.append(reading.sample(gpu.uuid))
+                if gpu.mig_mode:
+                    samples += reading.mig_samples()
+            except NvmlCallError:
+                continue  # its state tells
+            except DriverGoneError:
+                return ()
+        return tuple(samples)
+
+    def close(self) -> None:
+        """Lets go of the driver."""
+        try:
+            self._stop()
+        except NvmlUnavailableError as error:
+            logger.warning("nvml", extra={"error": str(error)})
+
+    # Start and stop
+
+    def _surroundings(self) -> _Surroundings:
+        try:
+            load = str((self._roots.sys / "module/nvidia").stat().st_ino)
+        except OSError:
+            load = ""
+        return _Surroundings(
+            load=load,
+            functions=_names(self._roots.sys / "bus/pci/drivers/nvidia", _ADDRESS),
+            nodes=_names(self._roots.dev, _NODE),
+        )
+
+    def _outdated(self, around: _Surroundings) -> bool:
+        if around != self._started:
+            return True
+        # a GPU that was reset is lost to who had it before: only a new start tells whether it is back
+        troubled = any(not g.state.known or {LOST, RESET} & dict(g.state.failures).keys() for g in self._last)
+        return troubled and time.monotonic() - self._started_at >= self._restart_seconds
+
+    def _start(self, around: _Surroundings) -> None:
+        if self._started is not None:
+            return
+        library = self._library = nvml.load(self._root)
+        try:
+            library.ask("nvmlInitWithFlags", 0)
+        except (DriverGoneError, NvmlCallError) as error:
+            cause = error.__cause__
+            raise NvmlUnavailableError(nvml.why_not(error, getattr(cause, "value", 0), self._places)) from error
+        self._count_loads(around)
+        self._started, self._started_at = around, time.monotonic()
+        self._known.clear()
+        logger.info("nvml started", extra={"library": library.path, "epoch": self._epoch})
+        self._listen(library)
+
+    def _count_loads(self, around: _Surroundings) -> None:
+        """A start of ours alone is no load of the driver: what broke a GPU is still there."""
+        known = bool(around.load and self._load)
+        if not self._epoch or (around.load != self._load if known else self._gone):
+            self._epoch += 1
+        self._gone = False
+        self._load = around.load or self._load
+
+    def _stop(self) -> None:
+        if self._events is not None:
+            if not self._events.stop(seconds=_EVENTS_SECONDS):
+                raise NvmlUnavailableError("NVML hangs: the wait for events does not come back")
+            self._events = None
+        if self._started is not None and self._library is not None:
+            self._started = None
+            try:
+                self._library.ask("nvmlShutdown")
+            except (DriverGoneError, NvmlCallError) as error:
+                logger.info("nvml shutdown", extra={"error": str(error)})
+
+    def _listen(self, library: Library) -> None:
+        """Events are a convenience: without them looks alone find what is wrong."""
+        if self._listeners is None:
+            return
+        try:
+            event_set = library.ask("nvmlEventSetCreate")
+        except NvmlCallError as error:
+            logger.warning("no nvml events", extra={"error": str(error)})
+            return
+        uuids: dict[int, str] = {}
+        for index in range(library.ask("nvmlDeviceGetCount")):
+            of = f"GPU {index}"
+            try:
+                handle = library.ask("nvmlDeviceGetHandleByIndex", index, of=of)
+                uuid = library.ask("nvmlDeviceGetUUID", handle, of=of)
+                wanted = library.ask("nvmlDeviceGetSupportedEventTypes", handle, of=of) & (XID | DOUBLE_BIT_ECC)
+                library.ask("nvmlDeviceRegisterEvents", handle, wanted, event_set, of=of)
+            except NvmlCallError as error:
+                logger.warning("no nvml events of a GPU", extra={"error": str(error)})
+            else:
+                uuids[ctypes.cast(handle, ctypes.c_void_p).value or 0] = uuid
+        self._events = EventWatch(
+            library, event_set, uuids=uuids, deliver=self._listeners.xid, wake=self._listeners.wake
+        )
+
+    # A look
+
+    def _reading(self, index: int, errors: list[str]) -> Reading:
+        assert self._library is not None
+        of = f"GPU {index}"
+        handle = self._library.ask("nvmlDeviceGetHandleByIndex", index, of=of)
+        return Reading(self._library, handle, of=of, errors=errors)
+
+    def _view(self) -> NvmlView:
+        assert self._library is not None
+        ask = self._library.ask
+        errors: list[str] = []
+        try:
+            count = ask("nvmlDeviceGetCount")
+            version = ask("nvmlSystemGetDriverVersion")
+            cuda = ask("nvmlSystemGetCudaDriverVersion_v2")
+        except NvmlCallError as error:
+            raise NvmlUnavailableError(f"NVML does not answer: {error}") from error
+        caps = cap_numbers(self._mig_minors())
+        gpus = [gpu for index in range(count) if (gpu := self._gpu(index, caps, errors))]
+        self._last = tuple(self._with_links(gpus))
+        return NvmlView(
+            gpus=self._last,
+            driver_version=version,
+            cuda_version=f"{cuda // 1000}.{cuda % 1000 // 10}",
+            epoch=self._epoch,
+            driver_load=self._load,
+            errors=tuple(dict.fromkeys(errors))[:MAX_ERRORS],
+        )
+
+    def _gpu(self, index: int, caps: dict[str, int], errors: list[str]) -> Gpu | None:
+        before = next((gpu for gpu in self._last if gpu.index == index), None)
+        try:
+            reading = self._reading(index, errors)
+            uuid = reading.ask("nvmlDeviceGetUUID")
+        except NvmlCallError as error:
+            errors.append(str(error))
+            return replace(before, state=of_error(error)) if before else None
+        known = self._known.setdefault(uuid, _Known())
+        if before is None or before.uuid != uuid:
+            before = known.facts or Gpu(uuid=uuid, index=index, minor=-1, pci_address="")
+        try:
+            return self._read(reading, index, known, uuid=uuid, caps=caps)
+        except NvmlCallError as error:
+            errors.append(str(error))
+            return replace(before, state=of_error(error))
+
+    def _read(self, reading: Reading, index: int, known: _Known, *, uuid: str, caps: dict[str, int]) -> Gpu:
+        facts = known.facts
+        if facts is None:
+            facts = reading.facts(uuid=uuid, index=index, numa_node=self._numa_node)
+            known.facts = None if reading.failed else facts  # what failed once may be told the next time
+        mode = reading.mig_mode()
+        migs = reading.migs(minor=facts.minor, memory_mib=facts.memory_mib, caps=caps) if mode else ()
+        states = reading.link_states()
+        if states != known.link_states:
+            known.link_states, known.link_ends = states, reading.link_ends(states)
+        unread = reading.failed
+        state = reading.state()
+        if unread and not state.failures:
+            state = GpuState(known=False, recovery_action=state.recovery_action)
+        return replace(facts, index=index, mig_mode=mode, migs=migs, state=state)
+
+    def _with_links(self, gpus: list[Gpu]) -> list[Gpu]:
+        """A link to a GPU that this process does not see leads nowhere."""
+        by_address = {gpu.pci_address: gpu.uuid for gpu in gpus if gpu.pci_address}
+        linked = []
+        for gpu in gpus:
+            links: dict[str, int] = {}
+            switched = 0
+            known = self._known.get(gpu.uuid)
+            for end in known.link_ends if known else ():
+                peer = by_address.get(end.address)
+                if end.kind == LINK_TO_SWITCH:
+                    switched += 1
+                elif end.kind == LINK_TO_GPU and peer:
+                    links[peer] = links.get(peer, 0) + 1
+            linked.append(replace(gpu, nvlinks=links, via_switch=switched))
+        return linked
+
+    def _numa_node(self, address: str) -> int | None:
+        text = _text(self._roots.sys / "bus/pci/devices" / address / "numa_node").strip()
+        return int(text) if text.isdecimal() else None  # -1: the firmware does not say
+
+    def _mig_minors(self) -> str:
+        """A pod has no /host/proc, and sees the driver's part of procfs in its own."""
+        return _text(self._roots.proc / "driver/nvidia-caps/mig-minors") or _text(
+            Path("/proc/driver/nvidia-caps/mig-minors")
+        )
+
+
+def _names(directory: Path, pattern: re.Pattern[str]) -> frozenset[str]:
+    try:
+        return frozenset(name for name in os.listdir(directory) if pattern.fullmatch(name))  # noqa: PTH208 /dev is long
+    except OSError:
+        return frozenset()
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def unanswered(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
+    """GPUs as they were, their state not known."""
+    return tuple(replace(gpu, state=GpuState(known=False)) for gpu in gpus)

@@ -1,0 +1,89 @@
+"""The driver's events in a thread of their own: it sleeps in the driver until a GPU has something to tell."""
+
+import contextlib
+import ctypes
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from device_agent.nvml.library import TIMEOUT, UNKNOWN, DriverGoneError, Library, NvmlCallError
+from device_agent.nvml.model import XidEvent
+
+logger = logging.getLogger(__name__)
+
+XID: Final = 0x8
+DOUBLE_BIT_ECC: Final = 0x2
+"""nvmlEventType* of nvml.h."""
+
+_WAIT_MS: Final = 500
+_PAUSE_SECONDS: Final = 0.2
+"""While a GPU is lost each wait ends at once with an error; the events of the others are due in half a second."""
+_NO_INSTANCE: Final = 0xFFFFFFFF
+
+
+class EventWatch:
+    """Waits for the events of one event set. The callbacks run in its thread.
+
+    `uuids`: address of a GPU's handle -> UUID. `wake`: something happened that a look may tell more of.
+    """
+
+    def __init__(
+        self,
+        library: Library,
+        event_set: Any,
+        *,
+        uuids: Mapping[int, str],
+        deliver: Callable[[XidEvent], None],
+        wake: Callable[[], None],
+    ) -> None:
+        # its own, as `doing` is of one thread
+        self._library = Library(library.module, path=library.path)
+        self._set = event_set
+        self._uuids = uuids
+        self._deliver = deliver
+        self._wake = wake
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="nvml-events", daemon=True)
+        self._thread.start()
+
+    def stop(self, *, seconds: float) -> bool:
+        """Ends it and frees the set; False when the thread still hangs in the driver: then nothing may be freed."""
+        self._ended.set()
+        self._thread.join(seconds)
+        if self._thread.is_alive():
+            return False
+        with contextlib.suppress(NvmlCallError, DriverGoneError):  # gone with the driver
+            self._library.ask("nvmlEventSetFree", self._set)
+        return True
+
+    def _run(self) -> None:
+        told = 0
+        while not self._ended.is_set():
+            try:
+                event = self._library.ask("nvmlEventSetWait_v2", self._set, _WAIT_MS)
+            except DriverGoneError:
+                self._wake()
+                return
+            except NvmlCallError as error:
+                if error.code != TIMEOUT:
+                    if error.code != told:
+                        logger.warning("nvml events", extra={"error": str(error)})
+                        self._wake()
+                    told = error.code
+                    self._ended.wait(_PAUSE_SECONDS)
+                continue
+            told = UNKNOWN if told == UNKNOWN else told
+            self._take(event)
+
+    def _take(self, event: Any) -> None:
+        at = time.monotonic()
+        uuid = self._uuids.get(ctypes.cast(event.device, ctypes.c_void_p).value or 0, "")
+        if event.eventType == XID and uuid:
+            gi = None if event.gpuInstanceId == _NO_INSTANCE else event.gpuInstanceId
+            ci = None if event.computeInstanceId == _NO_INSTANCE else event.computeInstanceId
+            self._deliver(XidEvent(uuid=uuid, xid=event.eventData, at=at, gi=gi, ci=ci))
+        elif event.eventType == XID:
+            logger.warning("an XID of a GPU that is not known", extra={"xid": event.eventData})
+        self._wake()

@@ -1,0 +1,194 @@
+"""The driver's library: where it lies, how it is loaded, what its refusals mean to an admin.
+
+It is loaded by its full path before pynvml would look for it. LD_LIBRARY_PATH is no way: a driver root holds a
+whole system, whose libc would take the place of ours. pynvml is imported here alone, and only when a configuration
+asks for NVIDIA devices: other agents do not pay for it.
+"""
+
+import ctypes
+import errno
+import importlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+from device_agent.discovery.host_tree import HostTree
+from device_agent.errors import AgentError
+
+LIBRARY: Final = "libnvidia-ml.so.1"
+CONTROL_NODE: Final = "nvidiactl"
+
+# nvmlReturn_t of nvml.h
+UNINITIALIZED: Final = 1
+INVALID_ARGUMENT: Final = 2
+NOT_SUPPORTED: Final = 3
+NO_PERMISSION: Final = 4
+NOT_FOUND: Final = 6
+DRIVER_NOT_LOADED: Final = 9
+TIMEOUT: Final = 10
+FUNCTION_NOT_FOUND: Final = 13
+GPU_IS_LOST: Final = 15
+RESET_REQUIRED: Final = 16
+VERSION_MISMATCH: Final = 18
+UNKNOWN: Final = 999
+
+_ACCESS: Final = "set agent.driverAccess to {runtimeClass: nvidia}, or to {driverRoot: /}"
+_GONE: Final = frozenset({UNINITIALIZED, DRIVER_NOT_LOADED, VERSION_MISMATCH})
+
+# Debian, Ubuntu and the container runtimes; Red Hat; others. GKE and its Container-Optimized OS, NixOS, WSL, Talos.
+_DIRECTORIES: Final = (
+    "usr/lib/x86_64-linux-gnu",
+    "usr/lib/aarch64-linux-gnu",
+    "usr/lib64",
+    "usr/lib",
+    "usr/lib/x86_64-linux-gnu/nvidia/current",
+    "usr/lib/aarch64-linux-gnu/nvidia/current",
+    "lib/x86_64-linux-gnu",
+    "lib/aarch64-linux-gnu",
+    "lib64",
+    "lib",
+    "usr/local/lib",
+    "usr/local/nvidia/lib64",
+    "home/kubernetes/bin/nvidia/lib64",
+    "opt/nvidia/lib64",
+    "run/opengl-driver/lib",
+    "usr/lib/wsl/lib",
+)
+_DRIVER_CONTAINERS: Final = ("", "run/nvidia/driver/")
+"""A driver container shows its file system there."""
+
+
+class NvmlUnavailableError(AgentError):
+    """There is nothing to ask: the text says why, and what an admin can do."""
+
+
+class DriverGoneError(AgentError):
+    """The driver was unloaded or reloaded since the library was initialised: everything must be asked anew."""
+
+
+class NvmlCallError(AgentError):
+    """One call failed. `code`: its nvmlReturn_t."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+    @property
+    def says_nothing_there(self) -> bool:
+        """The GPU, the driver or the library does not know such a thing: no error, but an answer."""
+        return self.code in (NOT_SUPPORTED, FUNCTION_NOT_FOUND)
+
+
+class Library:
+    """pynvml on the driver's library. `ask` is the one way to call it."""
+
+    def __init__(self, module: ModuleType, *, path: str) -> None:
+        self.module = module
+        self.path = path
+        self.doing = ""
+        """The call in progress, for whoever waits for it in another thread."""
+
+    def ask(self, function: str, *arguments: object, of: str = "") -> Any:
+        """`pynvml.<function>(*arguments)`. `of`: what it concerns, such as `GPU 3`, for messages.
+
+        Raises:
+            DriverGoneError: every call would fail like this one.
+            NvmlCallError: this call failed.
+        """
+        what = f"{function} of {of}" if of else function
+        self.doing = what
+        try:
+            return getattr(self.module, function)(*arguments)
+        except self.module.NVMLError as error:
+            text = f"{what}: {error}"
+            if error.value in _GONE:
+                raise DriverGoneError(text) from error
+            raise NvmlCallError(error.value, text) from error
+        finally:
+            self.doing = ""
+
+
+def load(driver_root: Path) -> Library:
+    """The library below `driver_root`, and pynvml bound to it; after an update of the driver it is the new file.
+
+    Raises:
+        NvmlUnavailableError: there is none, or none that can be loaded.
+    """
+    refused = ""
+    for path in candidates(driver_root):
+        try:
+            # not RTLD_GLOBAL: after an update two releases of it are loaded, and must not use each other's symbols
+            return _bind(ctypes.CDLL(path), path=path)
+        except OSError as error:
+            refused = refused or str(error)
+    if driver_root == Path("/"):
+        try:
+            return _bind(ctypes.CDLL(LIBRARY), path=LIBRARY)  # where the linker's own cache has it
+        except OSError:
+            pass
+    if refused:
+        raise NvmlUnavailableError(f"the driver's library cannot be loaded: {refused}")
+    raise NvmlUnavailableError(
+        f"no driver library: {LIBRARY} is in none of the usual directories below {driver_root}; "
+        f"install the NVIDIA driver on the node; where it is installed, {_ACCESS}"
+    )
+
+
+def candidates(driver_root: Path) -> Iterator[str]:
+    """Files that may be the library, links followed within `driver_root`."""
+    tree = HostTree(driver_root, mount="")
+    told: set[str] = set()
+    for prefix in _DRIVER_CONTAINERS:
+        inner = tree if not prefix else HostTree(driver_root / prefix.rstrip("/"), mount="")
+        for directory in _DIRECTORIES:
+            real = inner.real(f"{directory}/{LIBRARY}")
+            if real is not None and (path := inner.at(real)) not in told and Path(path).is_file():
+                told.add(path)
+                yield path
+
+
+def _bind(library: ctypes.CDLL, *, path: str) -> Library:
+    module: Any = importlib.import_module("pynvml")
+    with module.libLoadLock:
+        if module.nvmlLib is None or module.nvmlLib._handle != library._handle:  # noqa: SLF001 two CDLLs of one file
+            module.nvmlLib = library
+            module._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001 pointers into the library before
+    return Library(module, path=path)
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where to look when the library refuses. `own_dev`: this process's /dev; `host_dev`: the node's."""
+
+    own_dev: Path
+    host_dev: Path
+
+
+def why_not(error: AgentError, code: int, places: Places) -> str:
+    """What an admin should know when nvmlInit gave `code`."""
+    refused = _refused(places.own_dev / CONTROL_NODE)
+    if code in (DRIVER_NOT_LOADED, NO_PERMISSION, UNKNOWN):
+        if refused in ("EPERM", "EACCES"):
+            return f"no permission: the agent's pod may not open /dev/{CONTROL_NODE} ({refused}): {_ACCESS}"
+        if refused == "ENOENT" and (places.host_dev / CONTROL_NODE).exists():
+            return f"no permission: the node has /dev/{CONTROL_NODE}, the agent's pod has not: {_ACCESS}"
+    if code == DRIVER_NOT_LOADED:
+        return "driver not loaded: the library is there, the kernel module does not answer; see nvidia-smi on the node"
+    if code == VERSION_MISMATCH:
+        return (
+            "driver/library version mismatch: the kernel module is of another release than the library; "
+            "reload the driver or reboot the node"
+        )
+    return f"NVML does not start: {error}"
+
+
+def _refused(node: Path) -> str:
+    """Why this process cannot open a node, as the name of the errno; '' when it can."""
+    try:
+        os.close(os.open(node, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
+    except OSError as error:
+        return errno.errorcode.get(error.errno or 0, "")
+    return ""
