@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import math
 import os
 import signal
 import threading
@@ -27,6 +28,7 @@ from device_agent.dirwatch import DirectoryWatch
 from device_agent.discovery.found import Roots
 from device_agent.discovery.hotplug import UeventSocket
 from device_agent.discovery.scanner import Scanner
+from device_agent.healthwatch import HealthWatch, boot_id
 from device_agent.holders import Holders
 from device_agent.kubelet import sockets
 from device_agent.kubelet.podresources import HolderPoll, PodResources
@@ -66,6 +68,7 @@ class Options:
     pod: tuple[str, str] | None
     api: ApiServer | None
     settings: Settings
+    gpu_report: Wanted = Wanted()
 
     @property
     def owner(self) -> str:
@@ -86,12 +89,21 @@ class Agent:
         self._options = options
         self._settings = settings
         self._metrics = Metrics(version=options.identity.version)
-        self._probes = ProbeServer(options.listen, metrics=self._metrics, healthy_within=settings.healthy_within)
-        self._configuration = Configuration(
-            options.config, state=NodeState(options.kubelet_dir, object_uid=options.owner)
+        self._gpu_report = GpuReport(
+            options.gpu_report,
+            registry=self._metrics.registry,
+            config=options.identity.config,
+            sys=options.host_root / "sys",
+            sample_interval=settings.sample_interval,
         )
+        self._probes = ProbeServer(options.listen, metrics=self._metrics, healthy_within=settings.healthy_within)
+        state, roots = NodeState(options.kubelet_dir, object_uid=options.owner), Roots.below(options.host_root)
+        self._configuration = Configuration(options.config, state=state)
         self._table = DeviceTable(Document(resources=()))
-        self._scanner = Scanner(Roots.below(options.host_root))
+        self._health = HealthWatch(
+            self._table, state, boot=boot_id(roots.proc), settings=settings, changed=self._changed
+        )
+        self._scanner = Scanner(roots)
         self._scan_worker = Worker("scan")
         self._state_worker = Worker("state")
         self._scan_told: tuple[str, ...] = ()
@@ -125,7 +137,13 @@ class Agent:
         )
         self._reporter = (
             report.Reporter(
-                options.api, identity=options.identity, build=self._inventory, settings=settings, metrics=self._metrics
+                options.api,
+                identity=options.identity,
+                build=self._inventory,
+                settings=settings,
+                metrics=self._metrics,
+                acknowledged=self._health.acknowledge,
+                awaiting=lambda: self._health.awaiting,
             )
             if options.api
             else None
@@ -138,6 +156,8 @@ class Agent:
         self._spawn("kubelet", self._directory.watch)
         self._spawn("configuration", self._watch_configuration)
         self._spawn("uevents", self._watch_uevents)
+        await self._health.recall()
+        self._spawn("health", self._health.run)
         self._spawn("scan", self._scan_for_ever)
         if self._reporter is not None:
             self._spawn("report", self._reporter.run)
@@ -177,6 +197,7 @@ class Agent:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._pod_resources.close()
+        await self._health.close()
         logger.info("stopped")
 
     async def _turn(self) -> None:
@@ -209,10 +230,15 @@ class Agent:
         while True:
             self._hint.clear()
             await self._scan()
-            pause = _HUNG_SECONDS if self._scan_worker.busy else settings.scan_interval
+            pause = _HUNG_SECONDS if self._scan_worker.busy else min(settings.scan_interval, self._check_interval())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._hint.wait()
+
+    def _check_interval(self) -> float:
+        """Seconds between scans that `unhealthyWhen` of some entry asks for."""
+        resources = self._serving.document.resources if self._serving else ()
+        return min((r.health.interval_seconds for r in resources if r.health.unhealthy_when), default=math.inf)
 
     async def _scan(self) -> None:
         wanted = self._configuration.wanted
@@ -297,6 +323,7 @@ class Agent:
 
     def _changed(self, names: frozenset[str]) -> None:
         """Lists of these resources changed, came or went."""
+        self._health.stirred()
         if self._offering and not self._stopping:
             served = self._table.resources()
             for name in served:
@@ -347,6 +374,7 @@ class Agent:
     def _publish(self) -> None:
         self._publishing = None
         snapshot = self._table.snapshot()
+        self._gpu_report.publish(snapshot)
         if self._offering:
             self._transitions.log(snapshot)
         counts = [

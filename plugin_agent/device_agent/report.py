@@ -32,6 +32,8 @@ logger = logging.getLogger(__name__)
 KIND: Final = "NodeDeviceInventory"
 PLURAL: Final = "nodedeviceinventories"
 OWNER_KIND: Final = "DevicePluginConfig"
+ACKNOWLEDGE: Final = f"{names.GROUP}/acknowledge"
+"""Annotation of the inventory: `<device id>=<since>[,...]`, failures that an admin says are over."""
 UNKNOWN: Final = "Unknown"
 """The health of a device that is offered, and whose last check gave no answer."""
 MAX_TEXT: Final = 512
@@ -165,8 +167,8 @@ def new_object(identity: Identity) -> dict[str, Any]:
     }
 
 
-def write(server: ApiServer, identity: Identity, body: Mapping[str, Any]) -> None:
-    """Patches the status; makes the object first where it is not there. Blocking.
+def write(server: ApiServer, identity: Identity, body: Mapping[str, Any]) -> str:
+    """Patches the status; makes the object first where it is not there. Blocking. Returns the acknowledgement, or ''.
 
     Raises:
         ApiError: not written.
@@ -174,22 +176,40 @@ def write(server: ApiServer, identity: Identity, body: Mapping[str, Any]) -> Non
     objects = f"/apis/{names.API_VERSION}/{PLURAL}"
     status = f"{objects}/{identity.name}/status"
     try:
-        server.request("PATCH", status, body=dict(body), kind=MERGE_PATCH)
+        return _acknowledgement(server.request("PATCH", status, body=dict(body), kind=MERGE_PATCH))
     except ApiError as error:
         if error.status != 404:
             raise
-    else:
-        return
     try:
         server.request("POST", objects, body=new_object(identity), kind=JSON)
     except ApiError as error:
         if error.status != 409:  # somebody was quicker: an earlier request of ours whose answer was lost
             raise
-    server.request("PATCH", status, body=dict(body), kind=MERGE_PATCH)
+    return _acknowledgement(server.request("PATCH", status, body=dict(body), kind=MERGE_PATCH))
+
+
+def read(server: ApiServer, identity: Identity) -> str:
+    """The acknowledgement, or ''. Blocking.
+
+    Raises:
+        ApiError: not read.
+    """
+    return _acknowledgement(server.request("GET", f"/apis/{names.API_VERSION}/{PLURAL}/{identity.name}"))
+
+
+def _acknowledgement(inventory: Any) -> str:
+    try:
+        return str(inventory["metadata"]["annotations"][ACKNOWLEDGE])
+    except (KeyError, TypeError):
+        return ""
 
 
 class Reporter:
-    """Writes the inventory for as long as it runs. `build`: the status of now."""
+    """Writes the inventory for as long as it runs. `build`: the status of now.
+
+    `acknowledged` gets the inventory's acknowledgement as of each answer; it is asked for also while `awaiting` is
+    true.
+    """
 
     def __init__(
         self,
@@ -199,10 +219,14 @@ class Reporter:
         build: Callable[[], dict[str, Any]],
         settings: Settings,
         metrics: Metrics,
+        acknowledged: Callable[[str], None] = lambda _: None,
+        awaiting: Callable[[], bool] = lambda: False,
     ) -> None:
         self._server = server
         self._identity = identity
         self._build = build
+        self._acknowledged = acknowledged
+        self._awaiting = awaiting
         self._settings = settings
         self._metrics = metrics
         self._worker = Worker("report")
@@ -228,15 +252,28 @@ class Reporter:
                 await asyncio.sleep(pause)
                 continue
             remaining = max(self._written_at + settings.heartbeat - time.monotonic(), 0)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(remaining):
+            awaiting = self._awaiting()
+            try:
+                async with asyncio.timeout(min(remaining, settings.acknowledge_poll) if awaiting else remaining):
                     await self._changed.wait()
+            except TimeoutError:
+                if awaiting:
+                    await self._read()
+
+    async def _read(self) -> None:
+        """An acknowledgement is an admin's, so nothing here tells of it."""
+        with contextlib.suppress(ApiError, TimeoutError, WorkerBusyError):
+            self._acknowledged(
+                await self._worker.call(
+                    lambda: read(self._server, self._identity), seconds=self._settings.report_deadline
+                )
+            )
 
     async def _write(self, status: dict[str, Any]) -> float:
         """Seconds until the next write may come."""
         body = patch(status, heartbeat=time.time())
         try:
-            await self._worker.call(
+            acknowledgement = await self._worker.call(
                 lambda: write(self._server, self._identity, body),
                 # up to three requests, each with its own time limit
                 seconds=3 * self._settings.report_deadline,
@@ -247,6 +284,7 @@ class Reporter:
             logger.info("the inventory is written again")
         self._written, self._written_at, self._told, self._failures = status, time.monotonic(), "", 0
         self._metrics.reported(error=False)
+        self._acknowledged(acknowledgement)
         return self._settings.report_interval
 
     def _failed(self, error: Exception) -> float:

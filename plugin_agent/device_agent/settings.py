@@ -24,6 +24,8 @@ class Settings:
     """A look at the GPUs that takes longer is a driver that hangs; it goes on in its thread, nothing waits for it."""
     nvml_restart: float = 30.0
     """While a GPU is in trouble the library is started anew so often: only then is a GPU that was reset seen again."""
+    sample_interval: float = 15.0
+    """Between samples of GPU telemetry."""
     config_poll: float = 10.0
     list_coalesce: float = 0.05
     """A burst of changes is one ListAndWatch message: the kubelet rewrites its checkpoint for each."""
@@ -46,6 +48,15 @@ class Settings:
     holders_deadline: float = 5.0
     holders_backoff: float = 30.0
     """After RESOURCE_EXHAUSTED: the rate limit is shared with every other client of the node."""
+    health_recall: float = 1.0
+    """How long the first scan waits for what an earlier process knew of the devices' health."""
+    health_deadline: float = 30.0
+    health_retry: float = 5.0
+    """After the devices' health could not be kept on the node."""
+    health_last: float = 0.5
+    """The same at the end of the process."""
+    acknowledge_poll: float = 15.0
+    """While a device waits for an admin's acknowledgement, the inventory is read so often."""
     report_interval: float = 5.0
     """The least time between two writes of the inventory."""
     report_first: float = 1.0

@@ -15,13 +15,13 @@ RECOVERY_ACTION: Final = "RecoveryActionPending"
 """The driver wants something done, and no failure beside it says what is wrong."""
 
 
-def look(view: NvmlView, *, module: str) -> Look:
-    """One look of NVML. `module`: what tells one load of the kernel module from another, '' where nothing does."""
+def look(view: NvmlView) -> Look:
+    """One look of NVML."""
     if view.unavailable:
         return Look(checks={}, unanswered=view.unavailable)
     return Look(
         checks={gpu.uuid: _check(gpu) for gpu in view.gpus},
-        driver=Driver(module=module, epoch=view.epoch),
+        driver=Driver(module=view.driver_load, epoch=view.epoch),
     )
 
 

@@ -1,0 +1,139 @@
+"""Health for the process: news of drivers and admins go to the table, what it knows of health goes to the node's disk.
+
+Memory first: what an earlier process knew is in the table before the first scan is, or a broken device would be
+offered for a moment at each restart. It is written at each change, in a thread of its own.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from device_agent.devices import DeviceTable
+from device_agent.nodestate import NodeState
+from device_agent.nvml import judgement
+from device_agent.nvml.model import NvmlView, XidEvent
+from device_agent.settings import Settings
+from device_agent.worker import Worker, WorkerBusyError
+
+logger = logging.getLogger(__name__)
+
+_BOOT_ID: Final = Path("sys/kernel/random/boot_id")
+
+
+def boot_id(proc: Path) -> str:
+    """Which boot of the node it is; of a captured tree the captured one, '' where none can be read."""
+    for root in (proc, Path("/proc")):
+        with contextlib.suppress(OSError):
+            return (root / _BOOT_ID).read_text().strip()
+    return ""
+
+
+class HealthWatch:
+    """`changed` gets the names whose list changed, as every event of the table gives them."""
+
+    def __init__(
+        self,
+        table: DeviceTable,
+        state: NodeState,
+        *,
+        boot: str,
+        settings: Settings,
+        changed: Callable[[frozenset[str]], None],
+    ) -> None:
+        self._table = table
+        self._state = state
+        self._boot = boot
+        self._settings = settings
+        self._changed = changed
+        self._worker = Worker("health")
+        self._wake = asyncio.Event()
+        self._kept = 0
+        self._told = ""
+        self._acknowledged = ""
+
+    # Memory
+
+    async def recall(self) -> None:
+        """What an earlier process knew, before anything else is said. A disk that hangs is not waited for."""
+        try:
+            records, problem = await self._worker.call(
+                lambda: self._state.recall_health(boot_id=self._boot), seconds=self._settings.health_recall
+            )
+        except TimeoutError:
+            records, problem = (), "the devices' health kept on the node cannot be read in time"
+        if problem:
+            logger.warning("health starts anew", extra={"error": problem})
+        self._table.conditions.restore(records)
+        self._kept = self._table.conditions.revision
+
+    def stirred(self) -> None:
+        """The table may know something new."""
+        if self._table.conditions.revision != self._kept:
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Keeps what is known, for ever."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            if not await self._keep(seconds=self._settings.health_deadline):
+                await asyncio.sleep(self._settings.health_retry)
+                self._wake.set()
+
+    async def close(self) -> None:
+        """The last news, when there is still time."""
+        if self._table.conditions.revision != self._kept:
+            await self._keep(seconds=self._settings.health_last)
+
+    async def _keep(self, *, seconds: float) -> bool:
+        conditions = self._table.conditions
+        revision, records = conditions.revision, conditions.records()
+        try:
+            problem = await self._worker.call(
+                lambda: self._state.remember_health(records, boot_id=self._boot), seconds=seconds
+            )
+        except (TimeoutError, WorkerBusyError):
+            problem = "the disk hangs"
+        if not problem:
+            self._kept = revision
+        elif problem != self._told:
+            logger.warning("the devices' health is not kept on the node", extra={"error": problem})
+        self._told = problem
+        return not problem
+
+    # News
+
+    def looked(self, view: NvmlView) -> None:
+        """NVML was looked at."""
+        news = judgement.look(view)
+        self._tell(self._table.apply_health(news, now=time.monotonic(), wall=datetime.now(tz=UTC)))
+
+    def xid(self, event: XidEvent) -> None:
+        """The NVIDIA driver announced an error."""
+        logger.info("xid", extra={"gpu": event.uuid, "xid": event.xid, "gi": event.gi, "ci": event.ci})
+        news = judgement.fault(event)
+        self._tell(self._table.apply_health(news, now=time.monotonic(), wall=datetime.now(tz=UTC)))
+
+    @property
+    def awaiting(self) -> bool:
+        """Whether a device has failed in a way that an admin's word could end."""
+        return self._table.conditions.blocked
+
+    def acknowledge(self, text: str) -> None:
+        """What the inventory's annotation says now, or ''."""
+        changed, parts = self._table.acknowledge(text, now=time.monotonic(), wall=datetime.now(tz=UTC))
+        if parts:
+            logger.info("failures acknowledged", extra={"parts": ",".join(parts), "annotation": text})
+            self._tell(changed)
+        elif text and text != self._acknowledged and self.awaiting:
+            logger.warning("the acknowledgement names no failure of now", extra={"annotation": text})
+        self._acknowledged = text
+
+    def _tell(self, changed: frozenset[str]) -> None:
+        self.stirred()
+        self._changed(changed)
