@@ -244,7 +244,7 @@ class DeviceTable:
         return TableSnapshot(
             resources=tuple(self._state(name) for name in sorted(idle | set(self._groups))),
             excluded=self._selection.excluded,
-            refused=self._selection.refused,
+            refused={**self._selection.notes, **self._selection.refused},
             holders_known=self._ledger.known,
             unknown_held=tuple(
                 sorted((n, i) for (n, _), device in self._devices.items() if device.ghost for i in device.leaving)
@@ -277,7 +277,7 @@ class DeviceTable:
             capacity=sum(len(d.ids) for d in devices),
             allocated=sum(len(d.holders) for d in devices),
             healthy=sum(d.health is Health.HEALTHY for d in devices),
-            message=refused.get(name) or refused.get(entry, ""),
+            message=refused.get(name) or refused.get(entry) or self._selection.notes.get(entry, ""),
         )
 
     # Within

@@ -86,6 +86,8 @@ def _ancestors(path: str) -> Iterable[str]:
 
 
 def claimed_nodes(find: FoundDevice) -> tuple[str, ...]:
+    if "parentUuid" in find.attributes:
+        return ()  # all MIG devices of a GPU bring its node along: their places tell them apart
     return tuple(node for node in find.nodes if node != VFIO_CONTAINER)
 
 

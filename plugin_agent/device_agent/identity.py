@@ -7,9 +7,9 @@ from device_agent.discovery.found import FoundDevice
 from device_agent.units import Identity, Unit
 
 _VOLATILE: Final = frozenset({"name", "path", "index", "iommuGroup"})
-# Where `name` is no enumeration number: the PCI address, and what the document itself numbers.
-_STABLE_NAMES: Final = frozenset({"pci", "simulated"})
-_TELLING: Final = ("usb.port", "pci.address", "path", "name")
+# Where `name` is no enumeration number: the PCI address, the UUID, and what the document itself numbers.
+_STABLE_NAMES: Final = frozenset({"pci", "simulated", "nvml"})
+_TELLING: Final = ("uuid", "usb.port", "pci.address", "path", "name")
 
 
 def identity(attribute: str, finds: Iterable[FoundDevice]) -> Identity:

@@ -164,6 +164,8 @@ def _why_gone(
         return MISSING, "the kubelet says that it is in use, and no scan has found it"
     if refused := selection.refused.get(unit.resource) or selection.refused.get(unit.entry):
         return DRAINING, refused
+    if unit.source == "nvml" and (note := selection.notes.get(unit.entry)):
+        return MISSING, note
     if unit.entry not in entries:
         return DRAINING, "its resource left the configuration; listed until it is free"
     if device.exclusive and (other := present.sharing(unit)) is not None:

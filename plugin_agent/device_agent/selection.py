@@ -13,7 +13,7 @@ from device_agent import grants
 from device_agent.contract import names
 from device_agent.contract.attributes import NVML
 from device_agent.contract.check import UNIT_NODE
-from device_agent.contract.document import Document, Match, Ownership, Resource
+from device_agent.contract.document import Document, Match, Ownership, OwnNodes, Resource
 from device_agent.contract.template import parse_template
 from device_agent.discovery.found import Findings, FoundDevice
 from device_agent.discovery.kernelnames import matcher, natural
@@ -52,7 +52,12 @@ def select(
     for resource, found in zip(document.resources, findings.by_entry, strict=True):
         entry = _Entry(resource, node, exists=exists, held=held)
         units += entry.units(found)
-    return Selection(units=tuple(units), excluded=tuple(node.excluded), refused=node.refused)
+    return Selection(
+        units=tuple(units),
+        excluded=tuple(node.excluded),
+        refused=node.refused,
+        notes={document.resources[i].name: reason for i, reason in findings.reasons.items()},
+    )
 
 
 @dataclass(slots=True)
@@ -163,6 +168,8 @@ class _Entry:
         return tuple(chosen.values())
 
     def _left_out(self, find: FoundDevice, number: int) -> tuple[str, str] | None:
+        if find.left_out is not None:
+            return find.left_out
         for i, match in enumerate(self._resource.devices[number].include):
             if why := unmet(match, find):
                 return NOT_INCLUDED, f"devices[{number}].include[{i}]: {why}"
@@ -217,6 +224,8 @@ class _Entry:
             return self._resource.unit
         if selected.find.source == "pci":
             return "iommuGroup" if selected.group is not None or on_vfio(selected.find) else "pci.address"
+        if selected.find.source == "nvml":
+            return "uuid"
         return "path" if selected.find.source == "files" else "name"
 
     def _drafts(self, selected: Sequence[_Selected]) -> Iterator[_Draft]:
@@ -256,7 +265,7 @@ class _Entry:
         finds = [m.find for m in draft.members]
         resource = self._resource
         granted, problem = grants.render(resource.inject, finds, exists=self._exists)
-        ours = next((_told(m, alone=len(finds) == 1) for m in draft.members if m.find.problem), None)
+        ours = next((_told(m, alone=len(finds) == 1) for m in draft.members if self._troubles(m.find)), None)
         numa = {f.numa_node for f in finds if f.numa_node is not None}
         return Unit(
             entry=resource.name,
@@ -285,6 +294,13 @@ class _Entry:
                     value = member.find.attributes[match.attribute]
                     return f"{who}{match.attribute} is {value!r} (health.unhealthyWhen[{i}])"
         return ""
+
+    def _troubles(self, find: FoundDevice) -> bool:
+        """Whether the find's problem is one for this entry: with CDI a GPU's nodes are not the agent's affair."""
+        if find.problem is None:
+            return False
+        unasked = find.source == NVML and self._resource.inject.own_nodes is OwnNodes.NONE
+        return not (unasked and find.problem[0] == grants.NODE_MISSING)
 
     def _name(self, finds: Sequence[FoundDevice]) -> str:
         template = parse_template(self._resource.name)

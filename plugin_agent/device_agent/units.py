@@ -4,7 +4,7 @@ All files are looked at and all placeholders rendered at scan time, so that Allo
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -88,8 +88,12 @@ class Excluded:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Units in the order of entries and ids. `refused`: rendered resource or entry name -> why it is not served."""
+    """Units in the order of entries and ids. `refused`: rendered resource or entry name -> why it is not served.
+
+    `notes`: entry name -> why a source of it finds nothing on this node.
+    """
 
     units: tuple[Unit, ...]
     excluded: tuple[Excluded, ...]
     refused: Mapping[str, str]
+    notes: Mapping[str, str] = field(default_factory=dict)

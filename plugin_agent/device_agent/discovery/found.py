@@ -30,6 +30,7 @@ class FoundDevice:
     `attributes`: names of `contract.attributes`, absent ones left out, sysfs files at most 128 bytes.
     `nodes`: its own nodes as paths on the host (`/dev/kvm`), sorted, each present when scanned.
     `problem`: (CamelCase reason, message) when it was found but cannot work, such as a node that is gone.
+    `left_out`: (CamelCase reason, message) when the source sees that it is not what was asked for: it is owned by none.
     """
 
     source: str
@@ -39,6 +40,7 @@ class FoundDevice:
     nodes: tuple[str, ...] = ()
     numa_node: int | None = None
     problem: tuple[str, str] | None = None
+    left_out: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +50,13 @@ class Findings:
     `iommu_groups`: group number -> every PCI function in it, whatever the document asks for, so that a
     group's viability can be judged; empty when no PCI function was asked for.
     `errors`: what could not be read, one line each; the scan goes on without it.
+    `reasons`: resource index -> why one of its sources found nothing, where an admin would look for devices.
     """
 
     by_entry: tuple[tuple[tuple[FoundDevice, ...], ...], ...]
     iommu_groups: Mapping[str, tuple[FoundDevice, ...]] = field(default_factory=dict)
     errors: tuple[str, ...] = ()
+    reasons: Mapping[int, str] = field(default_factory=dict)
 
 
 class Source(Protocol):

@@ -5,10 +5,12 @@ from device_agent.contract.document import DeviceEntry, Document
 from device_agent.discovery.files import DeviceFiles
 from device_agent.discovery.found import Findings, FoundDevice, Roots, Source
 from device_agent.discovery.host_tree import DevTree
+from device_agent.discovery.nvml import NvmlDevices
 from device_agent.discovery.pci import PciFunctions
 from device_agent.discovery.simulated import SimulatedDevices
 from device_agent.discovery.sysfs import SysfsObjects
 from device_agent.discovery.sysfs_tree import SysfsTree
+from device_agent.nvml.model import NvmlView
 
 
 class Scanner:
@@ -17,15 +19,22 @@ class Scanner:
     def __init__(self, roots: Roots) -> None:
         self._roots = roots
 
-    def scan(self, document: Document) -> Findings:
+    def scan(self, document: Document, *, nvml: NvmlView | None = None) -> Findings:
         """What each entry's source finds, whoever comes to own it.
 
         A device that cannot be read never hides the others: it is left out, or found with a problem, and
         `errors` names it. Blocking: a driver may take its time to answer a read.
+        `nvml`: the last look at NVIDIA's GPUs; of those nothing is found without.
         """
         tree = SysfsTree(self._roots)
         pci = PciFunctions(tree)
-        shared: dict[str, Source] = {"pci": pci, "sysfs": SysfsObjects(tree), "files": DeviceFiles(tree)}
+        gpus = NvmlDevices(tree, nvml)
+        shared: dict[str, Source] = {
+            "pci": pci,
+            "sysfs": SysfsObjects(tree),
+            "files": DeviceFiles(tree),
+            "nvml": gpus,
+        }
         errors: list[str] = []
 
         def of_entry(entry: DeviceEntry, owner: str, wanted: frozenset[str]) -> tuple[FoundDevice, ...]:
@@ -47,6 +56,11 @@ class Scanner:
             by_entry=tuple(by_entry),
             iommu_groups=pci.iommu_groups() if asked else {},
             errors=tuple(dict.fromkeys((*errors, *tree.errors))),
+            reasons={
+                i: reason
+                for i, resource in enumerate(document.resources)
+                if any(entry.nvml for entry in resource.devices) and (reason := gpus.reason())
+            },
         )
 
     def exists(self, host_path: str) -> bool:
