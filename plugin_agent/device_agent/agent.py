@@ -14,7 +14,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -28,16 +28,20 @@ from device_agent.dirwatch import DirectoryWatch
 from device_agent.discovery.found import Roots
 from device_agent.discovery.hotplug import UeventSocket
 from device_agent.discovery.scanner import Scanner
+from device_agent.gpureport import GpuReport, Wanted
+from device_agent.gpuwatch import GpuWatch, Listeners
 from device_agent.healthwatch import HealthWatch, boot_id
 from device_agent.holders import Holders
 from device_agent.kubelet import sockets
 from device_agent.kubelet.podresources import HolderPoll, PodResources
 from device_agent.kubelet.registration import KubeletDirectory, Registration
 from device_agent.nodestate import NodeState
+from device_agent.nvml.model import NvmlView
 from device_agent.selection import select
 from device_agent.settings import Settings
 from device_agent.snapshot import Health
 from device_agent.telemetry import Metrics, ProbeServer, ResourceCount
+from device_agent.topology import links_of
 from device_agent.transitions import Transitions
 from device_agent.units import Selection
 from device_agent.worker import Worker, WorkerBusyError
@@ -68,7 +72,8 @@ class Options:
     pod: tuple[str, str] | None
     api: ApiServer | None
     settings: Settings
-    gpu_report: Wanted = Wanted()
+    driver_root: Path = Path("/")
+    gpu_report: Wanted = field(default_factory=Wanted)
 
     @property
     def owner(self) -> str:
@@ -104,6 +109,12 @@ class Agent:
             self._table, state, boot=boot_id(roots.proc), settings=settings, changed=self._changed
         )
         self._scanner = Scanner(roots)
+        self._gpus = GpuWatch(
+            driver_root=options.driver_root,
+            roots=roots,
+            settings=settings,
+            listeners=Listeners(looked=self._looked, xid=self._health.xid, found=self._scan_soon),
+        )
         self._scan_worker = Worker("scan")
         self._state_worker = Worker("state")
         self._scan_told: tuple[str, ...] = ()
@@ -158,6 +169,8 @@ class Agent:
         self._spawn("uevents", self._watch_uevents)
         await self._health.recall()
         self._spawn("health", self._health.run)
+        self._spawn("gpus", self._gpus.run)
+        self._spawn("samples", lambda: self._gpu_report.sample(self._gpus.sample))
         self._spawn("scan", self._scan_for_ever)
         if self._reporter is not None:
             self._spawn("report", self._reporter.run)
@@ -244,11 +257,12 @@ class Agent:
         wanted = self._configuration.wanted
         if wanted is None:
             return
+        gpus = await self._gpus.for_scan(wanted.document)
         begun = time.monotonic()
         held = self._table.held_ids()
         try:
             selection, errors = await self._scan_worker.call(
-                lambda: self._look(wanted.document, held), seconds=self._settings.scan_deadline
+                lambda: self._look(wanted.document, gpus, held), seconds=self._settings.scan_deadline
             )
         except (TimeoutError, WorkerBusyError):
             self._scan_problems(("the scan hangs, the last one counts",))
@@ -270,10 +284,22 @@ class Agent:
         self._changed(changed)
         await self._keep(wanted)
 
-    def _look(self, document: Document, held: frozenset[str]) -> tuple[Selection, tuple[str, ...]]:
+    def _look(
+        self, document: Document, gpus: NvmlView | None, held: frozenset[str]
+    ) -> tuple[Selection, tuple[str, ...]]:
         """In the scan's thread: it reads the node's files."""
-        findings = self._scanner.scan(document)
+        findings = self._scanner.scan(document, nvml=gpus)
         return select(document, findings, exists=self._scanner.exists, held=held), findings.errors
+
+    def _scan_soon(self) -> None:
+        self._hint.set()
+
+    def _looked(self, view: NvmlView) -> None:
+        """The NVIDIA driver was asked."""
+        self._table.apply_links(links_of(view))
+        self._health.looked(view)
+        if self._options.gpu_report.features_dir is not None:
+            self._spawn("features", lambda: self._gpu_report.looked(view, self._table.snapshot()))
 
     def _scan_problems(self, errors: tuple[str, ...]) -> None:
         if errors:

@@ -22,6 +22,8 @@ class Settings:
     """Between looks at NVIDIA's GPUs that nothing asked for."""
     nvml_deadline: float = 5.0
     """A look at the GPUs that takes longer is a driver that hangs; it goes on in its thread, nothing waits for it."""
+    nvml_first: float = 2.0
+    """How long a scan waits for a look. A driver that starts may take longer: its devices come with a later scan."""
     nvml_restart: float = 30.0
     """While a GPU is in trouble the library is started anew so often: only then is a GPU that was reset seen again."""
     sample_interval: float = 15.0

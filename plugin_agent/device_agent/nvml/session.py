@@ -50,6 +50,11 @@ class NvmlSession:
             own_dev=own_dev,
         )
 
+    @property
+    def hung(self) -> bool:
+        """A call has not come back in time, and still has not."""
+        return self._worker.busy
+
     async def look(self) -> NvmlView:
         """Everything as it is now, or after the deadline why there is no answer. Never raises."""
         async with self._turn:
