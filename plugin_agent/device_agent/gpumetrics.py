@@ -9,7 +9,6 @@ resource offers (the GPU under its partitions) an empty resource.
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,8 +20,6 @@ from prometheus_client.metrics_core import Metric
 from device_agent.holders import Holder
 from device_agent.nvml.model import GpuSample
 from device_agent.snapshot import DeviceState, TableSnapshot
-
-logger = logging.getLogger(__name__)
 
 LABELS: Final = ("resource", "device", "namespace", "pod", "container")
 """`device`: the id under the resource; of a device that no resource offers its UUID."""
@@ -105,17 +102,11 @@ class GpuTelemetry:
         self._snapshot = snapshot
 
     async def run(self, sample: Callable[[], Awaitable[Sequence[GpuSample]]]) -> None:
-        """Takes a sample at each interval, for ever. `sample` has its own deadline, and OSErrors are no defects."""
-        failing = False
+        """Takes a sample at each interval, for ever. `sample` has a deadline of its own; nothing: no answer."""
         while True:
             begun = self._clock()
-            try:
-                self._samples, self._taken = tuple(await sample()), begun
-                failing = False
-            except OSError as error:
-                if not failing:
-                    logger.warning("no telemetry", extra={"error": str(error)})
-                failing = True
+            if samples := tuple(await sample()):
+                self._samples, self._taken = samples, begun
             await asyncio.sleep(max(0.0, begun + self._interval - self._clock()))
 
     def collect(self) -> Iterator[Metric]:
