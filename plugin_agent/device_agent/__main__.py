@@ -56,6 +56,13 @@ def _parser() -> argparse.ArgumentParser:
         default=_host_root(),
         help="where the node's /dev and /sys are (default: %(default)s)",
     )
+    shared.add_argument(
+        "--driver-root",
+        type=Path,
+        metavar="DIR",
+        default=Path(os.environ.get(names.ENV_DRIVER_ROOT) or "/"),
+        help="where the NVIDIA driver's files are, as /usr/lib64 below it (default: %(default)s)",
+    )
 
     serve = commands.add_parser(
         "serve", parents=[shared], help="serve the devices to the kubelet", description="Runs until SIGTERM."
@@ -94,7 +101,20 @@ def _parser() -> argparse.ArgumentParser:
         help="default: %(default)s",
     )
     serve.add_argument("--log-format", choices=("json", "text"), default="text", help="default: %(default)s")
+    serve.add_argument(
+        "--device-metrics",
+        choices=("Off", "On"),
+        default=os.environ.get(names.ENV_DEVICE_METRICS, "Off"),
+        help="telemetry of GPUs in /metrics, with who holds them (default here: %(default)s)",
+    )
+    serve.add_argument(
+        "--node-features",
+        choices=("Off", "NFD"),
+        default=os.environ.get(names.ENV_NODE_FEATURES, "Off"),
+        help="NFD: facts about GPUs as a file for node-feature-discovery (default here: %(default)s)",
+    )
     # for tests and try-outs
+    serve.add_argument("--features-dir", type=Path, default=Path(names.FEATURES_DIR), help=argparse.SUPPRESS)
     serve.add_argument("--api-server", metavar="URL", help=argparse.SUPPRESS)
     serve.add_argument("--token-file", type=Path, metavar="FILE", help=argparse.SUPPRESS)
     serve.add_argument("--set", action="append", default=[], metavar="NAME=NUMBER", help=argparse.SUPPRESS)
@@ -134,10 +154,17 @@ def _serve(options: argparse.Namespace) -> int:
 
     from device_agent import agent, report, telemetry  # noqa: PLC0415
     from device_agent.apiclient import ApiError  # noqa: PLC0415
+    from device_agent.gpureport import Wanted  # noqa: PLC0415
     from device_agent.settings import SettingError, Settings  # noqa: PLC0415
 
     if options.log_level not in telemetry.LOG_LEVELS:
         return _wrong(f"{names.ENV_LOG_LEVEL}={options.log_level}: must be one of {', '.join(telemetry.LOG_LEVELS)}")
+    for name, value, values in (
+        (names.ENV_DEVICE_METRICS, options.device_metrics, ("Off", "On")),
+        (names.ENV_NODE_FEATURES, options.node_features, ("Off", "NFD")),
+    ):
+        if value not in values:
+            return _wrong(f"{name}={value}: must be one of {', '.join(values)}")
     telemetry.configure_logging(level=options.log_level, style=options.log_format)
     environment = os.environ
     identity = report.Identity(
@@ -165,6 +192,11 @@ def _serve(options: argparse.Namespace) -> int:
                 pod=_own_pod(),
                 api=api,
                 settings=settings,
+                driver_root=options.driver_root,
+                gpu_report=Wanted(
+                    metrics=options.device_metrics == "On",
+                    features_dir=options.features_dir if options.node_features == "NFD" else None,
+                ),
             )
         )
     except (SettingError, ApiError) as error:
@@ -190,7 +222,7 @@ def _api_server(options: argparse.Namespace, *, timeout: float) -> "ApiServer | 
 def _scan(options: argparse.Namespace) -> int:
     from device_agent import scan  # noqa: PLC0415
 
-    return scan.run(options.config, options.host_root)
+    return scan.run(options.config, options.host_root, driver_root=options.driver_root)
 
 
 def _wrong(message: str) -> int:

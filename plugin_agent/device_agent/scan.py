@@ -1,7 +1,10 @@
 """`device-agent scan`: what an agent with this configuration would find and offer on a node, or in a captured tree."""
 
+import asyncio
 import json
+import logging
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +12,15 @@ from device_agent.contract import check
 from device_agent.contract.document import ContractError, Document, parse
 from device_agent.discovery.found import Roots
 from device_agent.discovery.scanner import Scanner
+from device_agent.nvml.model import NvmlView
 from device_agent.selection import select
+from device_agent.settings import Settings
 from device_agent.units import Unit
 
 EXIT_CONFIG = 2
 
 
-def run(config_path: Path, host_root: Path) -> int:
+def run(config_path: Path, host_root: Path, *, driver_root: Path = Path("/")) -> int:
     """Prints the scan as JSON on stdout. Exit code 2, with lines on stderr, for a configuration of no use."""
     try:
         document = parse(config_path.read_bytes())
@@ -29,15 +34,38 @@ def run(config_path: Path, host_root: Path) -> int:
         for problem in problems:
             print(f"{config_path}: {problem}", file=sys.stderr)
         return EXIT_CONFIG
-    json.dump(scan_json(document, Roots.below(host_root)), sys.stdout, indent=1, ensure_ascii=False)
+    roots = Roots.below(host_root)
+    nvml = _ask_nvml(document, roots, driver_root)
+    json.dump(scan_json(document, roots, nvml=nvml), sys.stdout, indent=1, ensure_ascii=False)
     print()
     return 0
 
 
-def scan_json(document: Document, roots: Roots) -> dict[str, Any]:
-    """One scan and its selection as plain JSON values: devices, excluded, refused, errors."""
+def _ask_nvml(document: Document, roots: Roots, driver_root: Path) -> NvmlView | None:
+    """One look, where the document asks for NVIDIA devices."""
+    if not any(entry.nvml for resource in document.resources for entry in resource.devices):
+        return None
+    logging.getLogger("device_agent").addHandler(logging.NullHandler())  # what it would say stands in the answer
+    from device_agent.nvml.session import NvmlSession  # noqa: PLC0415 a scan loads what it needs
+
+    async def ask() -> NvmlView:
+        # nobody else waits: a driver that starts takes its time
+        settings = replace(Settings(), nvml_deadline=Settings().scan_deadline)
+        session = NvmlSession(driver_root=driver_root, roots=roots, settings=settings, events=False)
+        view = await session.look()
+        await session.close()
+        return view
+
+    return asyncio.run(ask())
+
+
+def scan_json(document: Document, roots: Roots, *, nvml: NvmlView | None = None) -> dict[str, Any]:
+    """One scan and its selection as plain JSON values: devices, excluded, refused, notes, errors.
+
+    `nvml`: a look at NVIDIA's devices; `notes`: why an entry finds nothing.
+    """
     scanner = Scanner(roots)
-    findings = scanner.scan(document)
+    findings = scanner.scan(document, nvml=nvml)
     selection = select(document, findings, exists=scanner.exists)
     return {
         "devices": [_device(unit) for unit in selection.units],
@@ -46,8 +74,15 @@ def scan_json(document: Document, roots: Roots) -> dict[str, Any]:
             for e in selection.excluded
         ],
         "refused": dict(selection.refused),
-        "errors": list(findings.errors),
+        "notes": dict(selection.notes),
+        "errors": [*findings.errors, *_nvml_errors(nvml)],
     }
+
+
+def _nvml_errors(view: NvmlView | None) -> tuple[str, ...]:
+    if view is None:
+        return ()
+    return (view.unavailable, *view.errors) if view.unavailable else view.errors
 
 
 def _device(unit: Unit) -> dict[str, Any]:
