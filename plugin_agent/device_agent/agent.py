@@ -282,6 +282,7 @@ class Agent:
         if not self._offering:
             await self._first_holders()
         self._changed(changed)
+        self._spawn("features", lambda: self._gpu_report.scanned(wanted.document, gpus, self._table.snapshot()))
         await self._keep(wanted)
 
     def _look(
@@ -298,8 +299,6 @@ class Agent:
         """The NVIDIA driver was asked."""
         self._table.apply_links(links_of(view))
         self._health.looked(view)
-        if self._options.gpu_report.features_dir is not None:
-            self._spawn("features", lambda: self._gpu_report.looked(view, self._table.snapshot()))
 
     def _scan_problems(self, errors: tuple[str, ...]) -> None:
         if errors:

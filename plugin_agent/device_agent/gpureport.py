@@ -13,6 +13,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry
 
+from device_agent.contract.document import Document
 from device_agent.gpumetrics import GpuTelemetry
 from device_agent.nodefeatures import FeatureFile, labels, machine
 from device_agent.nvml.model import GpuSample, NvmlView
@@ -57,13 +58,19 @@ class GpuReport:
         if self._telemetry is not None:
             await self._telemetry.run(take)
 
-    async def looked(self, view: NvmlView, snapshot: TableSnapshot) -> None:
-        """After each look at the GPUs: the label file says what it showed, unless it showed nothing but a reason."""
+    async def scanned(self, document: Document, view: NvmlView | None, snapshot: TableSnapshot) -> None:
+        """After each scan: the label file says what its view of the GPUs showed, unless that was nothing but a reason.
+
+        `view` None: there is no answer yet, or no entry of the document asks for NVIDIA devices; then there is no file.
+        """
         file = self._file
-        if file is None or view.unavailable:
+        if view is None and not any(entry.nvml for resource in document.resources for entry in resource.devices):
+            view = NvmlView()
+        if file is None or view is None or view.unavailable:
             return
+        seen = view
         try:
-            await self._worker.call(lambda: self._keep(file, view, snapshot), seconds=_WRITE_SECONDS)
+            await self._worker.call(lambda: self._keep(file, seen, snapshot), seconds=_WRITE_SECONDS)
         except (TimeoutError, WorkerBusyError):
             problem = "the disk hangs"
         except OSError as error:

@@ -3,10 +3,14 @@
 import asyncio
 
 import pytest
+from device_agent.contract.document import DeviceEntry, Document, NvmlSource, Resource
 from device_agent.gpureport import GpuReport, Wanted
 from device_agent.nvml.model import NvmlView
 from prometheus_client import CollectorRegistry, generate_latest
 from unit.telemetry.gpus import gpu, offering, sample, view, whole
+
+
+NVIDIA = Document((Resource(name="nvidia.com/gpu", devices=(DeviceEntry(nvml=NvmlSource()),)),))
 
 
 def report(tmp_path, **wanted) -> tuple[GpuReport, CollectorRegistry]:
@@ -23,7 +27,7 @@ async def test_what_is_not_wanted_is_not_done(tmp_path):
     gpus, registry = report(tmp_path)
     await asyncio.wait_for(gpus.sample(take), 5)
     gpus.publish(offering(whole(0)))
-    await gpus.looked(view(gpu(0)), offering(whole(0)))
+    await gpus.scanned(NVIDIA, view(gpu(0)), offering(whole(0)))
     assert generate_latest(registry) == b""
     assert list(tmp_path.iterdir()) == []
 
@@ -54,22 +58,30 @@ def features(tmp_path):
 async def test_the_file_follows_what_is_seen_and_stays_while_nothing_is(tmp_path, features):
     gpus, _ = report(tmp_path, features_dir=features)
     file = features / "device-operator-lab"
-    await gpus.looked(view(gpu(0)), offering(whole(0)))
+    await gpus.scanned(NVIDIA, view(gpu(0)), offering(whole(0)))
     assert "nvidia.com/gpu.count=1\n" in file.read_text()
-    await gpus.looked(view(gpu(0), gpu(1)), offering(whole(0)))
+    await gpus.scanned(NVIDIA, view(gpu(0), gpu(1)), offering(whole(0)))
     assert "nvidia.com/gpu.count=2\n" in file.read_text()
-    await gpus.looked(NvmlView(unavailable="NVML hangs"), offering())
+    await gpus.scanned(NVIDIA, NvmlView(unavailable="NVML hangs"), offering())
+    await gpus.scanned(NVIDIA, None, offering())
     assert "nvidia.com/gpu.count=2\n" in file.read_text()
-    await gpus.looked(view(), offering())
+    await gpus.scanned(NVIDIA, view(), offering())
     assert not file.exists()
+
+
+async def test_the_file_goes_with_the_last_entry_that_asks_for_nvidia_devices(tmp_path, features):
+    (features / "device-operator-lab").write_text("nvidia.com/gpu.count=8\n")  # an earlier process's
+    gpus, _ = report(tmp_path, features_dir=features)
+    await gpus.scanned(Document(()), None, offering())
+    assert list(features.iterdir()) == []
 
 
 async def test_a_directory_that_cannot_be_written_is_said_once_and_tried_again(tmp_path, features, caplog):
     gpus, _ = report(tmp_path, features_dir=features)
     features.rmdir()
     for _ in range(3):
-        await gpus.looked(view(gpu(0)), offering(whole(0)))
+        await gpus.scanned(NVIDIA, view(gpu(0)), offering(whole(0)))
     assert len([r for r in caplog.records if r.message == "node features are not written"]) == 1
     features.mkdir()
-    await gpus.looked(view(gpu(0)), offering(whole(0)))
+    await gpus.scanned(NVIDIA, view(gpu(0)), offering(whole(0)))
     assert (features / "device-operator-lab").exists()
