@@ -4,6 +4,7 @@ Neither can hold up or break what pods depend on: samples come from the NVML thr
 own, and what fails is logged once and tried again.
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -46,6 +47,7 @@ class GpuReport:
         self._file = FeatureFile(directory, config=config or "local") if directory else None
         self._sys = sys
         self._worker = Worker("features")
+        self._turn = asyncio.Lock()
         self._told = ""
 
     def publish(self, snapshot: TableSnapshot) -> None:
@@ -70,7 +72,8 @@ class GpuReport:
             return
         seen = view
         try:
-            await self._worker.call(lambda: self._keep(file, seen, snapshot), seconds=_WRITE_SECONDS)
+            async with self._turn:
+                await self._worker.call(lambda: self._keep(file, seen, snapshot), seconds=_WRITE_SECONDS)
         except (TimeoutError, WorkerBusyError):
             problem = "the disk hangs"
         except OSError as error:

@@ -9,7 +9,6 @@ from device_agent.nvml.model import NvmlView
 from prometheus_client import CollectorRegistry, generate_latest
 from unit.telemetry.gpus import gpu, offering, sample, view, whole
 
-
 NVIDIA = Document((Resource(name="nvidia.com/gpu", devices=(DeviceEntry(nvml=NvmlSource()),)),))
 
 
