@@ -1,0 +1,119 @@
+"""A device table of GPUs, driven by looks and events as the driver's library gives them."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime
+
+from device_agent import healthmemory
+from device_agent.contract.document import DeviceEntry, Document, HealthRules, NvmlSource, Resource
+from device_agent.devices import DeviceTable
+from device_agent.health import Answer, Check, Driver, Fault, Look
+from device_agent.snapshot import since_text
+from device_agent.units import Unit
+from unit.agent_core.samples import NAME, selection, unit, wall
+
+GOOD = Check(Answer.GOOD)
+NONE = Check(Answer.GOOD, action="None")
+ASKS = Check(Answer.BAD, "ResetRequired", "the GPU has to be reset", action="Reset")
+BAD = Check(Answer.BAD, "RowRemapFailed", "a row could not be remapped")
+LOST = Check(Answer.LOST, "GpuLost", "the GPU is lost")
+UNKNOWN = Check(Answer.UNKNOWN, message="GPU-0 does not answer")
+RULES = HealthRules(failure_threshold=3, recovery_threshold=3, interval_seconds=10, removal_grace_seconds=60)
+RESET_XID, QUIET_XID, HARMLESS_XID = 79, 74, 13
+FIRST_LOAD = Driver("m1", 1)
+
+
+def gpu_resource(name: str = NAME, *, health: HealthRules = RULES, **fields) -> Resource:
+    return Resource(name=name, devices=(DeviceEntry(nvml=NvmlSource()),), health=health, **fields)
+
+
+def gpu(number: int, **fields) -> Unit:
+    return unit(f"GPU-{number}", source="nvml", parts=(f"GPU-{number}",), **fields)
+
+
+def mig(number: int, *, gi: int, ci: int = 0, **fields) -> Unit:
+    parent = f"GPU-{number}"
+    parts = (parent, f"{parent}/{gi}", f"{parent}/{gi}/{ci}")
+    return unit(f"MIG-{number}-{gi}-{ci}", source="nvml", parts=parts, hardware=f"devices/{number}/{gi}", **fields)
+
+
+class Gpus:
+    """Ten seconds pass with every look, one with everything else."""
+
+    def __init__(self, *units: Unit, resources: Iterable[Resource] | None = None, driver: Driver = FIRST_LOAD):
+        self.resources = tuple(resources or (gpu_resource(),))
+        self.units = units
+        self.driver = driver
+        self.now = 0.0
+        self.table = DeviceTable(Document(self.resources))
+        self.scan()
+
+    @property
+    def wall(self) -> datetime:
+        return wall(self.now)
+
+    def scan(self, *units: Unit) -> frozenset[str]:
+        self.now += 1
+        return self.table.apply_selection(selection(*(units or self.units)), now=self.now, wall=self.wall)
+
+    def edit(self, *resources: Resource, units: tuple[Unit, ...]) -> frozenset[str]:
+        self.resources, self.units = resources, units
+        self.table.configure(Document(resources))
+        return self.scan()
+
+    def parts(self) -> set[str]:
+        return {part.partition("/")[0] for found in self.units for part in found.parts}
+
+    def look(self, *, after: float = 10, others: Check = GOOD, **checks: Check) -> frozenset[str]:
+        """`GPU_0=BAD`: one look at all GPUs, of which the others are as `others`."""
+        self.now += after
+        given = {name.replace("_", "-"): check for name, check in checks.items()}
+        all_checks = {part: given.get(part, others) for part in self.parts()}
+        return self.table.apply_health(Look(all_checks, driver=self.driver), now=self.now, wall=self.wall)
+
+    def looks(self, number: int, **checks: Check) -> None:
+        for _ in range(number):
+            self.look(**checks)
+
+    def hang(self, why: str = "NVML hangs") -> frozenset[str]:
+        self.now += 10
+        return self.table.apply_health(Look({}, unanswered=why), now=self.now, wall=self.wall)
+
+    def xid(self, number: int, part: str = "GPU-0") -> frozenset[str]:
+        self.now += 1
+        return self.table.apply_health(Fault(part=part, xid=number), now=self.now, wall=self.wall)
+
+    def reload(self) -> None:
+        self.driver = Driver(module=f"{self.driver.module}'", epoch=self.driver.epoch + 1)
+
+    def acknowledge(self, name: str, since: datetime | None = None, *, of: str | None = None) -> tuple[str, ...]:
+        self.now += 1
+        moment = since or self.device(of or name).since
+        _, parts = self.table.acknowledge(f"{name}={since_text(moment)}", now=self.now, wall=self.wall)
+        return parts
+
+    def restart(self, *, boot: str = "boot-1", read_at: str = "boot-1") -> None:
+        """The agent's process alone: what it kept is read again, its counts of driver loads begin anew."""
+        raw = healthmemory.dump(self.table.conditions.records(), boot_id=boot)
+        self.table = DeviceTable(Document(()))
+        self.table.conditions.restore(healthmemory.parse(raw, boot_id=read_at))
+        self.table.configure(Document(self.resources))
+        self.driver = replace(self.driver, epoch=1)
+        self.scan()
+
+    def list(self, held: dict | None = None) -> frozenset[str]:
+        self.now += 1
+        return self.table.apply_holders(held or {}, begun=self.now, now=self.now, wall=self.wall)
+
+    def device(self, device_id: str, *, name: str | None = None):
+        (found,) = (
+            device
+            for state in self.table.snapshot().resources
+            for device in state.devices
+            if device.unit.id == device_id and name in (None, state.name)
+        )
+        return found
+
+    def seen(self, name: str = NAME) -> dict[str, bool]:
+        """What ListAndWatch says: id -> healthy."""
+        return {a.id: a.healthy for a in self.table.advertised(name)}

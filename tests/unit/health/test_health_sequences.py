@@ -1,0 +1,238 @@
+"""Whatever happens to GPUs in whatever order: no flip without its threshold, nobody falls for another, nothing heals by time.
+
+A sequence is a list of moments. At each, things happen to some GPUs, and the library is looked at or not.
+"""
+
+from dataclasses import dataclass, field
+
+from device_agent.conditions import RECOVERING
+from device_agent.devices import Health
+from device_agent.health import Answer, Check
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+from unit.health.gpus import (
+    ASKS,
+    BAD,
+    GOOD,
+    HARMLESS_XID,
+    LOST,
+    NONE,
+    QUIET_XID,
+    RESET_XID,
+    RULES,
+    UNKNOWN,
+    Gpus,
+    gpu,
+    mig,
+)  # fmt: skip
+
+GPUS = (0, 1, 2)
+UNITS = (gpu(0, replicas=2), gpu(1), mig(2, gi=1), mig(2, gi=2))
+CHECKS = {"good": GOOD, "none": NONE, "bad": BAD, "asks": ASKS, "lost": LOST, "unknown": UNKNOWN}
+XIDS = {"reset": RESET_XID, "quiet": QUIET_XID, "harmless": HARMLESS_XID}
+PARTS = ("GPU-0", "GPU-1", "GPU-2", "GPU-2/1", "GPU-2/1/0", "GPU-2/2/0")
+
+checks = st.sampled_from(["good", "good", "none", "none", "bad", "asks", "lost", "unknown"])
+looks = st.tuples(st.just("look"), st.fixed_dictionaries(dict.fromkeys(GPUS, checks)))
+xids = st.tuples(st.just("xid"), st.tuples(st.sampled_from(PARTS), st.sampled_from(sorted(XIDS))))
+bare = st.sampled_from(
+    [("hang", None), ("reload", None), ("acknowledge", 0), ("acknowledge", 1), ("time", 1_000_000), ("scan", None)]
+)
+moments = st.lists(st.one_of(looks, looks, looks, xids, bare), max_size=40)
+
+
+def apply(gpus: Gpus, moment: tuple, *, only: frozenset[int] = frozenset(GPUS)) -> None:
+    """One moment, as far as it concerns these GPUs."""
+    kind, what = moment
+    if kind == "look":
+        gpus.look(**{f"GPU_{n}": CHECKS[what[n]] for n in GPUS if n in only})
+    elif kind == "xid" and int(what[0][4]) in only:
+        gpus.xid(XIDS[what[1]], what[0])
+    elif kind == "hang":
+        gpus.hang()
+    elif kind == "reload":
+        gpus.reload()
+    elif kind == "acknowledge" and what in only:
+        gpus.acknowledge(f"GPU-{what}")
+    elif kind == "time":
+        gpus.now += what
+    elif kind == "scan":
+        gpus.scan()
+
+
+def clock(gpus: Gpus, moment: tuple) -> None:
+    """The time that `apply` would take."""
+    gpus.now += {"look": 10, "hang": 10, "reload": 0, "time": 1_000_000}.get(moment[0], 1)
+
+
+def told(gpus: Gpus) -> dict[str, tuple]:
+    """What everybody is told of each device."""
+    return {
+        d.unit.id: (d.health, d.reason, d.message, d.since, d.unanswered)
+        for d in gpus.table.snapshot().resources[0].devices
+    }
+
+
+@settings(deadline=None, max_examples=200)
+@given(moments, st.sampled_from(GPUS))
+def test_the_events_of_other_gpus_change_nothing(sequence, mine):
+    """A node that has only this GPU tells the same of it."""
+    everything = Gpus(*UNITS)
+    alone = Gpus(*(u for u in UNITS if u.parts[0] == f"GPU-{mine}"))
+    for moment in sequence:
+        apply(everything, moment)
+        before = alone.now
+        apply(alone, moment, only=frozenset({mine}))
+        if alone.now == before:
+            clock(alone, moment)
+        assert {i: t for i, t in told(everything).items() if i in told(alone)} == told(alone)
+
+
+@settings(deadline=None, max_examples=200)
+@given(moments)
+def test_the_list_of_the_kubelet_is_what_is_told(sequence):
+    gpus = Gpus(*UNITS)
+    for moment in sequence:
+        apply(gpus, moment)
+        expected = {
+            i: device.health is Health.HEALTHY
+            for device in gpus.table.snapshot().resources[0].devices
+            for i in device.ids
+        }
+        assert gpus.seen() == expected
+        assert len(expected) == 5
+
+
+@settings(deadline=None, max_examples=200)
+@given(moments)
+def test_since_moves_with_the_state_alone_and_bad_news_have_a_reason(sequence):
+    def state(device) -> tuple:
+        return device[0], device[1] == RECOVERING
+
+    gpus = Gpus(*UNITS)
+    before = told(gpus)
+    for moment in sequence:
+        apply(gpus, moment)
+        now = told(gpus)
+        for device, (health, reason, message, since, _) in now.items():
+            one_condition = device in ("GPU-0", "GPU-1")  # a partition tells the worst of several
+            if one_condition:
+                assert (since != before[device][3]) == (state(now[device]) != state(before[device]))
+            if health is Health.UNHEALTHY:
+                assert reason
+                assert message
+            else:
+                assert not reason
+        before = now
+
+
+@settings(deadline=None, max_examples=200)
+@given(moments, st.sets(st.integers(0, 40)))
+def test_restarts_change_nothing(sequence, restarts):
+    """Whenever the agent's process ends and another begins, with the driver's load visible in sysfs."""
+    steady, restarting = Gpus(*UNITS), Gpus(*UNITS)
+    # the clock of a new process counts its checks from anew, which a scan of the other makes up for
+    for index, moment in enumerate(sequence):
+        apply(steady, moment)
+        apply(restarting, moment)
+        if index in restarts:
+            restarting.restart()
+            steady.now += 1
+            event("restart while a GPU was unhealthy" if False in restarting.seen().values() else "restart")
+        assert visible(restarting) == visible(steady)
+
+
+def visible(gpus: Gpus) -> dict[str, tuple]:
+    """Of healthy devices a new process does not know since when, nor whether the last question was answered."""
+    return {
+        i: (health, reason, message.partition("; now ")[0], since) if health is Health.UNHEALTHY else (health,)
+        for i, (health, reason, message, since, _) in told(gpus).items()
+    }
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(st.one_of(st.sampled_from(["good", "none", "bad", "lost", "unknown", "time", "hang", "restart"]))))
+def test_a_failure_that_needs_a_reset_never_ends_without_one(sequence):
+    """Nobody asked for an action, loaded the driver anew, rebooted or acknowledged."""
+    gpus = Gpus(*UNITS)
+    gpus.xid(RESET_XID)
+    since = gpus.device("GPU-0").since
+    for what in sequence:
+        if what in CHECKS:
+            gpus.look(**{f"GPU_{n}": CHECKS[what] for n in GPUS})
+        elif what == "restart":
+            gpus.restart()
+        else:
+            apply(gpus, (what, 1_000_000))
+        state = gpus.device("GPU-0")
+        assert (state.health, state.reason, state.since) == (Health.UNHEALTHY, "Xid79", since)
+
+
+@dataclass
+class History:
+    """What one GPU has been told, and by that alone what must hold: an oracle that knows no table of states."""
+
+    healthy: bool | None = None
+    answers: list[Answer] = field(default_factory=list)
+    broken: dict[int, bool] = field(default_factory=dict)
+    """XIDs that wait for a reset -> whether the driver has asked for an action since."""
+    bad_since_flip: int = 0
+
+    def look(self, check: Check) -> None:
+        if check.action == "None":
+            self.broken = {xid: asked for xid, asked in self.broken.items() if not asked}
+        elif check.action:
+            self.broken = dict.fromkeys(self.broken, True)
+        if check.answer is Answer.UNKNOWN:
+            return
+        good = check.answer is Answer.GOOD
+        if good and self.broken:
+            return
+        self.answers.append(check.answer)
+        if self.healthy is None:
+            self.healthy = good
+        elif check.answer is Answer.LOST or self.last(RULES.failure_threshold, good=False):
+            self.healthy = False
+        elif self.last(RULES.recovery_threshold, good=True):
+            self.healthy = True
+
+    def last(self, number: int, *, good: bool) -> bool:
+        tail = self.answers[-number:]
+        return len(tail) == number and all((answer is Answer.GOOD) == good for answer in tail)
+
+    def xid(self, number: int) -> None:
+        if number == HARMLESS_XID:
+            return
+        self.healthy = False
+        self.answers.clear()
+        if number == RESET_XID:
+            self.broken.setdefault(number, False)
+
+    def reload_seen(self) -> None:
+        self.broken.clear()
+
+
+@settings(deadline=None, max_examples=400)
+@given(moments)
+def test_no_flip_without_its_threshold(sequence):
+    gpus = Gpus(*UNITS)
+    history = {n: History() for n in GPUS[:2]}
+    reloaded = False
+    for moment in sequence:
+        kind, what = moment
+        acknowledged = {n for n in history if kind == "acknowledge" and what == n and gpus.device(f"GPU-{n}").reason}
+        apply(gpus, moment)
+        reloaded |= kind == "reload"
+        for n, mine in history.items():
+            if kind == "look":
+                if reloaded:
+                    mine.reload_seen()
+                mine.look(CHECKS[what[n]])
+            elif kind == "xid" and what[0] == f"GPU-{n}":
+                mine.xid(XIDS[what[1]])
+            elif n in acknowledged:
+                mine.broken.clear()
+            expected = mine.healthy is not False
+            assert (gpus.device(f"GPU-{n}").health is Health.HEALTHY) == expected, (n, moment)
+        reloaded &= kind != "look"
+    event(f"unhealthy at the end: {sum(h.healthy is False for h in history.values())}")

@@ -1,0 +1,179 @@
+"""The state machine: each row, each threshold, and what ends a failure."""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+from device_agent.contract.document import Clears, HealthRules
+from device_agent.health import (
+    NO_ACTION,
+    TRANSITIONS,
+    Answer,
+    Check,
+    Condition,
+    Driver,
+    Failure,
+    Ruling,
+    Signal,
+    State,
+    checked,
+    failed,
+    step,
+)
+from unit.agent_core.samples import wall
+
+RULES = HealthRules(failure_threshold=3, recovery_threshold=2)
+U, H, N, R, M = State.UNKNOWN, State.HEALTHY, State.UNHEALTHY, State.RECOVERING, State.MISSING
+G, B, F, V, T = Signal.GOOD, Signal.BAD, Signal.FAILED, Signal.VANISHED, Signal.RETURNED
+
+
+def states(*signals: Signal, start: State = U, rules: HealthRules = RULES) -> list[State]:
+    """The state after each signal."""
+    condition = Condition(since=wall(0), state=start)
+    seen = []
+    for second, signal in enumerate(signals, 1):
+        condition = step(condition, signal, rules, wall=wall(second))
+        seen.append(condition.state)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("start", "signals", "expected"),
+    [
+        (U, [G], [H]),
+        (U, [B], [N]),
+        (U, [F], [N]),
+        (H, [B, B, B], [H, H, N]),
+        (H, [B, B, G, B, B], [H] * 5),
+        (H, [F], [N]),
+        (N, [G, G], [R, H]),
+        (N, [G, B, G, G], [R, N, R, H]),
+        (N, [G, F], [R, N]),
+        (N, [B, F, B], [N, N, N]),
+        (H, [V, G, B, F, T], [M, M, M, M, H]),
+        (N, [V, T], [M, N]),
+        (R, [V, T], [M, R]),
+        (U, [V, T, B], [M, U, N]),
+    ],
+    ids=lambda v: "-".join(v) if isinstance(v, list) else v,
+)
+def test_signals_lead_to_states(start, signals, expected):
+    assert states(*signals, start=start) == expected
+
+
+def test_a_recovery_threshold_of_one_is_one_good_check():
+    assert states(G, start=N, rules=replace(RULES, recovery_threshold=1)) == [H]
+
+
+def test_since_moves_with_the_state_alone():
+    condition = Condition(since=wall(0), state=H)
+    moved = []
+    for second, signal in enumerate((B, B, B, B, G, G, G), 1):
+        after = step(condition, signal, RULES, wall=wall(second))
+        assert (after.since != condition.since) == (after.state is not condition.state)
+        if after.since != condition.since:
+            moved.append((second, after.state))
+        condition = after
+    assert moved == [(3, N), (5, R), (6, H)]
+
+
+def test_every_state_has_a_row_for_what_can_come():
+    present = set(itertools.product((U, H, N, R), (G, B, F, V)))
+    assert TRANSITIONS.keys() == present | {(M, T)}
+
+
+def test_no_answer_changes_nothing():
+    for state in State:
+        condition = Condition(since=wall(0), state=state, run=1)
+        assert checked(condition, Check(Answer.UNKNOWN, message="?"), RULES, wall=wall(1)) == condition
+
+
+def failure(clears: Clears = Clears.RESET, *, cause: str = "Xid79") -> Failure:
+    ruling = Ruling(cause=cause, message=f"{cause} happened", clears=clears)
+    return Failure(ruling=ruling, xid=79, since=wall(0), driver=Driver("m", 1))
+
+
+@pytest.mark.parametrize(
+    ("looks", "cleared"),
+    [
+        ([("", Driver("m", 1))] * 5, False),
+        ([(NO_ACTION, Driver("m", 1))] * 5, False),
+        ([("Reset", Driver("m", 1)), (NO_ACTION, Driver("m", 1))], True),
+        ([("Reset", Driver("m", 1)), ("", Driver("m", 1)), (NO_ACTION, Driver("m", 1))], True),
+        ([("Reset", Driver("m", 1)), ("Reboot", Driver("m", 1))], False),
+        ([("", Driver("n", 2))], True),
+        ([("", Driver("m", 2))], False),
+        ([("", Driver("", 2))], True),
+        ([("", Driver("", 1))], False),
+    ],
+    ids=[
+        "no word for an action",
+        "none was asked for",
+        "asked for, and no more",
+        "the same with silence between",
+        "asked for still",
+        "another load of the module",
+        "the library alone was started anew",
+        "another load where sysfs tells nothing",
+        "the same load where sysfs tells nothing",
+    ],
+)
+def test_what_ends_a_failure_that_needs_a_reset(looks, cleared):
+    now: Failure | None = failure()
+    for action, driver in looks:
+        assert now is not None
+        now = now.after(action=action, driver=driver)
+    assert (now is None) == cleared
+
+
+@pytest.mark.parametrize(("module", "cleared"), [("n", True), ("m", False), ("", False)])
+def test_after_a_restart_of_the_agent_only_the_module_shows_a_reload(module, cleared):
+    before = replace(failure(), driver=Driver("m", 0))
+    assert (before.after(action="", driver=Driver(module, 1)) is None) == cleared
+
+
+def test_a_reload_later_in_the_new_process_is_seen_by_its_count():
+    now = replace(failure(), driver=Driver("", 0)).after(action="", driver=Driver("", 1))
+    assert now is not None
+    assert now.after(action="", driver=Driver("", 2)) is None
+
+
+def test_good_checks_do_not_count_while_a_failure_blocks():
+    condition = failed(Condition(since=wall(0), state=H), failure(), RULES, wall=wall(1))
+    for second in range(2, 10):
+        assert checked(condition, Check(Answer.GOOD), RULES, wall=wall(second)) == condition
+
+
+def test_a_quiet_failure_ends_with_good_checks_and_begins_anew_when_it_comes_again():
+    quiet = failure(Clears.QUIET, cause="Xid74")
+    condition = failed(Condition(since=wall(0), state=H), quiet, RULES, wall=wall(1))
+    condition = checked(condition, Check(Answer.GOOD), RULES, wall=wall(2))
+    assert (condition.state, condition.failures) == (R, (quiet,))
+    condition = failed(condition, quiet, RULES, wall=wall(3))
+    assert (condition.state, condition.since) == (N, wall(3))
+    for second in (4, 5):
+        condition = checked(condition, Check(Answer.GOOD), RULES, wall=wall(second))
+    assert (condition.state, condition.failures, condition.cause) == (H, (), "")
+
+
+def test_the_first_failure_that_stays_is_the_cause_and_the_others_are_named():
+    condition = Condition(since=wall(0), state=H)
+    for second, (clears, cause) in enumerate(
+        [(Clears.QUIET, "Xid74"), (Clears.RESET, "Xid79"), (Clears.RESET, "Xid119")], 1
+    ):
+        happened = replace(failure(clears, cause=cause), since=wall(second))
+        condition = failed(condition, happened, RULES, wall=wall(second))
+    assert condition.cause == "Xid79"
+    assert condition.message == "Xid79 happened; also Xid74, Xid119"
+    assert condition.since == wall(1)
+
+
+def test_a_failed_check_below_the_threshold_is_told():
+    condition = checked(Condition(since=wall(0), state=H), Check(Answer.BAD, "Ecc", "it is bad"), RULES, wall=wall(1))
+    assert (condition.state, condition.message) == (H, "it is bad; Unhealthy after 3 such checks in a row")
+    assert checked(condition, Check(Answer.GOOD), RULES, wall=wall(2)).message == ""
+
+
+def test_a_lost_device_needs_no_threshold():
+    condition = checked(Condition(since=wall(0), state=H), Check(Answer.LOST, "GpuLost", "gone"), RULES, wall=wall(1))
+    assert (condition.state, condition.cause) == (N, "GpuLost")

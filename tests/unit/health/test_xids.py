@@ -1,0 +1,76 @@
+"""The table of XIDs, and how a resource's rules change it."""
+
+import pytest
+from device_agent.contract.document import Clears, HealthRules, XidRule
+from device_agent.health import Answer, Driver, Fault
+from device_agent.nvml import judgement, xids
+from device_agent.nvml.model import Gpu, GpuState, NvmlView, XidEvent
+
+
+def test_rows_are_unique_and_say_what_and_what_to_do():
+    numbers = [row.xid for row in xids.ROWS]
+    assert numbers == sorted(set(numbers))
+    assert all(row.meaning and row.advice for row in xids.ROWS)
+
+
+@pytest.mark.parametrize("xid", [48, 64, 79, 95, 119, 140])
+def test_what_nvidia_wants_a_reset_for_stays_until_a_reset(xid):
+    ruling = xids.rule(xid, HealthRules())
+    assert ruling is not None
+    assert (ruling.cause, ruling.clears) == (f"Xid{xid}", Clears.RESET)
+    assert f"XID {xid}: " in ruling.message
+
+
+@pytest.mark.parametrize("xid", [8, 13, 31, 32, 43, 45, 63, 68, 69, 92, 94, 154])
+def test_errors_of_programs_and_mere_news_are_no_failure(xid):
+    assert xids.rule(xid, HealthRules()) is None
+
+
+@pytest.mark.parametrize(
+    ("rules", "xid", "clears"),
+    [
+        (HealthRules(ignore_xids=(79,)), 79, None),
+        (HealthRules(xids=(XidRule(79, clears=Clears.QUIET),)), 79, Clears.QUIET),
+        (HealthRules(xids=(XidRule(94),)), 94, Clears.RESET),
+        (HealthRules(xids=(XidRule(94, clears=Clears.QUIET),)), 94, Clears.QUIET),
+        (HealthRules(xids=(XidRule(999),)), 999, Clears.RESET),
+        (HealthRules(xids=(XidRule(94),)), 79, Clears.RESET),
+    ],
+)
+def test_a_resource_may_ignore_add_and_change_rows(rules, xid, clears):
+    ruling = xids.rule(xid, rules)
+    assert (ruling.clears if ruling else None) == clears
+
+
+def gpu(uuid: str = "GPU-a", **state) -> Gpu:
+    return Gpu(uuid=uuid, index=0, minor=0, pci_address="0000:3b:00.0", state=GpuState(**state))
+
+
+@pytest.mark.parametrize(
+    ("state", "answer", "cause"),
+    [
+        ({}, Answer.GOOD, ""),
+        ({"recovery_action": "None"}, Answer.GOOD, ""),
+        ({"recovery_action": "DrainP2P"}, Answer.BAD, "RecoveryActionPending"),
+        ({"known": False}, Answer.UNKNOWN, ""),
+        ({"failures": (("RowRemapFailed", "x"), ("GpuLost", "y"))}, Answer.LOST, "GpuLost"),
+        ({"failures": (("RowRemapFailed", "x"), ("ResetRequired", "y"))}, Answer.BAD, "RowRemapFailed"),
+    ],
+)
+def test_a_gpus_state_as_a_check(state, answer, cause):
+    check = judgement.look(NvmlView(gpus=(gpu(**state),))).checks["GPU-a"]
+    assert (check.answer, check.cause) == (answer, cause)
+
+
+def test_a_look_tells_which_load_of_the_driver_it_was():
+    assert judgement.look(NvmlView(epoch=3, driver_load="17")).driver == Driver("17", 3)
+
+
+def test_a_look_without_an_answer_says_why():
+    found = judgement.look(NvmlView(gpus=(gpu(),), unavailable="NVML hangs"))
+    assert (found.unanswered, found.checks) == ("NVML hangs", {})
+
+
+@pytest.mark.parametrize(("gi", "ci", "part"), [(None, None, "GPU-a"), (0, None, "GPU-a/0"), (3, 0, "GPU-a/3/0")])
+def test_an_event_concerns_what_it_names(gi, ci, part):
+    assert judgement.fault(XidEvent("GPU-a", 79, 1.0, gi=gi, ci=ci)) == Fault(part, 79)
