@@ -1,5 +1,6 @@
 """One real cluster for the whole level, with the product installed from its own chart and images."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,7 +49,7 @@ def built() -> dict[str, images.Image]:
 
 @pytest.fixture(scope="session")
 def cluster(built: dict[str, images.Image]) -> Iterator[Cluster]:
-    cluster = Cluster("test")
+    cluster = Cluster(os.environ.get("TEST_CLUSTER", "test"))  # another name runs beside it
     cluster.clean()
     cluster.up(nodes=2, images=[image.archive for image in (*built.values(), images.python())])
     try:
