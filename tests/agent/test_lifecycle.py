@@ -152,6 +152,8 @@ def test_metrics_name_what_an_alert_needs(node: Node, start: Start, kubelet: Kub
         (["serve", "--set", "heartbeat=long"], {}, "heartbeat: 'long' is no number"),
         (["serve", "--report", "api"], {}, "needs NODE_NAME, CONFIG_NAME, CONFIG_UID, POOL_NAME"),
         (["serve", "--report", "none"], {"LOG_LEVEL": "Loud"}, "LOG_LEVEL=Loud: must be one of Debug, Info"),
+        (["serve", "--report", "none"], {"DEVICE_METRICS": "Yes"}, "DEVICE_METRICS=Yes: must be one of Off, On"),
+        (["serve", "--report", "none"], {"NODE_FEATURES": "false"}, "NODE_FEATURES=false: must be one of Off, NFD"),
         (["fly"], {}, "invalid choice: 'fly'"),
         (["scan", "--config", "/nowhere.json"], {}, "/nowhere.json: No such file"),
     ],
