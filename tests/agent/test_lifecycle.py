@@ -90,10 +90,10 @@ HANGING_SCAN = """
 import pathlib, time
 from device_agent.discovery.scanner import Scanner
 real = Scanner.scan
-def scan(self, document):
+def scan(self, document, **more):
     while pathlib.Path({hang!r}).exists():
         time.sleep(0.01)
-    return real(self, document)
+    return real(self, document, **more)
 Scanner.scan = scan
 """
 
