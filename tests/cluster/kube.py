@@ -24,7 +24,7 @@ def wait_for(what: str, look: Callable[[], T], *, seconds: float = 60, every: fl
             last = look()
             if last:
                 return last
-        except (LocalClusterError, grpc.RpcError, KeyError, IndexError, AssertionError) as error:
+        except (LocalClusterError, grpc.RpcError, LookupError, ValueError, AssertionError) as error:
             last = error
         time.sleep(every)
     raise AssertionError(f"waited {seconds:.0f} s in vain for {what}; last seen: {last!r}")
