@@ -22,10 +22,11 @@ from device_agent.nvml.reading import LINK_TO_GPU, LINK_TO_SWITCH, LOST, RESET, 
 
 logger = logging.getLogger(__name__)
 
+CLOSE_SECONDS: Final = 2.0
+"""For the thread of the events to come back from its wait."""
 MAX_ERRORS: Final = 32
 """Lines of one look: a driver that fails in one thing often fails in many."""
 
-_EVENTS_SECONDS: Final = 2.0
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _NODE = re.compile(r"nvidia\d+")
 
@@ -182,7 +183,7 @@ class Driver:
 
     def _stop(self) -> None:
         if self._events is not None:
-            if not self._events.stop(seconds=_EVENTS_SECONDS):
+            if not self._events.stop(seconds=CLOSE_SECONDS):
                 raise NvmlUnavailableError("NVML hangs: the wait for events does not come back")
             self._events = None
         if self._started is not None and self._library is not None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from device_agent.discovery.found import Roots
-from device_agent.nvml.driver import Driver, Listeners, unanswered
+from device_agent.nvml.driver import CLOSE_SECONDS, Driver, Listeners, unanswered
 from device_agent.nvml.model import GpuSample, NvmlView, XidEvent
 from device_agent.settings import Settings
 from device_agent.worker import Worker, WorkerBusyError
@@ -87,7 +87,7 @@ class NvmlSession:
         self._closed = True
         async with self._turn:
             with contextlib.suppress(TimeoutError, WorkerBusyError):
-                await self._worker.call(self._driver.close, seconds=self._deadline)
+                await self._worker.call(self._driver.close, seconds=self._deadline + CLOSE_SECONDS)
 
     def _hung(self) -> NvmlView:
         doing = self._driver.doing
