@@ -101,7 +101,6 @@ class Conditions:
         self._rules: dict[str, HealthRules] = {}
         self._physical: frozenset[str] = frozenset()
         self._watched: dict[str, dict[_Name, _Watched]] = {}
-        self._driver = Driver()
         self.revision = 0
         """Grows with every change that is worth being kept."""
 
@@ -159,7 +158,6 @@ class Conditions:
             for _, _, watched in self._parts():
                 changed |= self._unanswered(watched, look.unanswered)
             return changed
-        self._driver = look.driver
         for entry in self._physical:
             for part in look.checks:
                 self._of(entry, (Kind.PART, part), wall=wall)
@@ -178,7 +176,7 @@ class Conditions:
             if ruling is not None and (entry in self._physical or self._has_parts(entry)):
                 counts = True
                 watched = self._of(entry, (Kind.PART, fault.part), wall=wall)
-                failure = Failure(ruling=ruling, xid=fault.xid, since=wall, driver=self._driver)
+                failure = Failure(ruling=ruling, xid=fault.xid, since=wall, driver=fault.driver)
                 self._set(watched, failed(watched.condition, failure, rules, wall=wall))
         return counts
 

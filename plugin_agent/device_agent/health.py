@@ -135,10 +135,14 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """An event of a physical device, or of a part of it: `part` is a path such as GPU-5f…/3/0, device first."""
+    """An event of a physical device, or of a part of it: `part` is a path such as GPU-5f…/3/0, device first.
+
+    `driver`: the load of the driver that announced it.
+    """
 
     part: str
     xid: int
+    driver: Driver = Driver()
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +175,7 @@ class Failure:
             return self
         if self.driver.replaced_by(driver) or (self.asked and action == NO_ACTION):
             return None
-        adopted = self.driver if self.driver.epoch else replace(self.driver, epoch=driver.epoch)
+        adopted = Driver(module=self.driver.module or driver.module, epoch=self.driver.epoch or driver.epoch)
         return replace(self, driver=adopted, asked=self.asked or action not in ("", NO_ACTION))
 
 

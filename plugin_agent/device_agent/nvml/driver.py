@@ -214,9 +214,13 @@ class Driver:
                 logger.warning("no nvml events of a GPU", extra={"error": str(error)})
             else:
                 uuids[ctypes.cast(handle, ctypes.c_void_p).value or 0] = uuid
-        self._events = EventWatch(
-            library, event_set, uuids=uuids, deliver=self._listeners.xid, wake=self._listeners.wake
-        )
+        listeners, epoch, load = self._listeners, self._epoch, self._load
+
+        def deliver(event: XidEvent) -> None:
+            # it may overtake the look that tells of this load
+            listeners.xid(replace(event, epoch=epoch, driver_load=load))
+
+        self._events = EventWatch(library, event_set, uuids=uuids, deliver=deliver, wake=listeners.wake)
 
     # A look
 

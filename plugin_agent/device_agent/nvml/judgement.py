@@ -48,4 +48,4 @@ def _check(gpu: Gpu) -> Check:
 def fault(event: XidEvent) -> Fault:
     """The part that the event names, and its XID."""
     part = "/".join(str(number) for number in (event.uuid, event.gi, event.ci) if number is not None)
-    return Fault(part=part, xid=event.xid)
+    return Fault(part=part, xid=event.xid, driver=Driver(module=event.driver_load, epoch=event.epoch))

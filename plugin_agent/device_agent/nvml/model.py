@@ -84,13 +84,18 @@ class NvmlView:
 
 @dataclass(frozen=True, slots=True)
 class XidEvent:
-    """A critical error that the driver announced, at monotonic seconds. `gi`, `ci`: of the MIG device it concerns."""
+    """A critical error that the driver announced, at monotonic seconds. `gi`, `ci`: of the MIG device it concerns.
+
+    `epoch`, `driver_load`: of the load of the driver that announced it, as in NvmlView; 0 and '' where not known.
+    """
 
     uuid: str
     xid: int
     at: float
     gi: int | None = None
     ci: int | None = None
+    epoch: int = 0
+    driver_load: str = ""
 
 
 @dataclass(frozen=True, slots=True)

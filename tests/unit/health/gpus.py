@@ -81,7 +81,8 @@ class Gpus:
 
     def xid(self, number: int, part: str = "GPU-0") -> frozenset[str]:
         self.now += 1
-        return self.table.apply_health(Fault(part=part, xid=number), now=self.now, wall=self.wall)
+        fault = Fault(part=part, xid=number, driver=self.driver)
+        return self.table.apply_health(fault, now=self.now, wall=self.wall)
 
     def reload(self) -> None:
         self.driver = Driver(module=f"{self.driver.module}'", epoch=self.driver.epoch + 1)

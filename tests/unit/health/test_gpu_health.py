@@ -81,6 +81,15 @@ def test_it_recovers_after_the_driver_was_reloaded():
     assert gpus.seen() == {"GPU-0": True}
 
 
+def test_what_breaks_on_a_driver_that_no_look_has_shown_yet_is_not_ended_by_that_look():
+    gpus = Gpus(gpu(0))
+    gpus.look()
+    gpus.reload()
+    gpus.xid(RESET_XID)
+    gpus.looks(5)
+    assert gpus.seen() == {"GPU-0": False}
+
+
 def test_a_driver_that_was_unloaded_for_a_while_was_reloaded():
     gpus = Gpus(gpu(0))
     gpus.look()

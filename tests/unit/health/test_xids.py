@@ -73,4 +73,5 @@ def test_a_look_without_an_answer_says_why():
 
 @pytest.mark.parametrize(("gi", "ci", "part"), [(None, None, "GPU-a"), (0, None, "GPU-a/0"), (3, 0, "GPU-a/3/0")])
 def test_an_event_concerns_what_it_names(gi, ci, part):
-    assert judgement.fault(XidEvent("GPU-a", 79, 1.0, gi=gi, ci=ci)) == Fault(part, 79)
+    event = XidEvent("GPU-a", 79, 1.0, gi=gi, ci=ci, epoch=3, driver_load="17")
+    assert judgement.fault(event) == Fault(part, 79, driver=Driver("17", 3))
