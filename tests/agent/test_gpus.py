@@ -59,6 +59,18 @@ def test_containers_get_the_gpus_with_the_most_links_between_them(
         assert sum(CUBE_MESH.get(pair, 0) for pair in combinations(got, 2)) == links, f"{pod}: {got}"
 
 
+def test_a_lost_gpu_is_preferred_by_nobody(gpus: GpuNode, kubelet: Kubelet) -> None:
+    scenario = gpus.with_gpus(linked(a100s(8), CUBE_MESH))
+    number = {gpu.uuid: n for n, gpu in enumerate(scenario.gpus)}
+    gpus.node.configure(document(nvidia()))
+    gpus.start()
+    kubelet.wait_for(GPU, 8)
+    scenario.lose(3)
+    kubelet.wait_for(GPU, 7)
+    kubelet.admit("a", GPU, 4)
+    assert sorted(number[i] for i in kubelet.ids_of("a", GPU)) == [4, 5, 6, 7], "the mesh that is whole"
+
+
 def series(agent: AgentProcess, name: str) -> dict[tuple[str, str, str], float]:
     """(device, pod, container) -> value."""
     found = {}

@@ -1,6 +1,6 @@
 """Measures the agent against its budgets (docs of the budgets: the table that this prints).
 
-bench_agent.py [--json FILE] [--without NAME]...     NAME: memory start allocate register hotplug
+bench_agent.py [--json FILE] [--without NAME]...     NAME: memory start allocate register hotplug gpus
 Exit status 1 when a budget is exceeded or a part could not be measured. Latencies are ratios to a bare grpc.aio
 server that echoes, measured in turns with the agent: the machine's speed cancels out. Of several rounds the best
 counts, as the machine may be shared.
@@ -29,6 +29,8 @@ from agent.harness import AgentProcess, Node, Start, document, simulated
 from agent.standin import Kubelet, until
 from device_agent.kubelet import rpc
 from device_agent.kubelet.proto import deviceplugin_pb2 as dp
+from fakenvml import Scenario, a100s, linked
+from unit.topology.nodes import CUBE_MESH
 
 SLOW = {"scan_interval": 60.0, "holders_poll_min": 10.0, "holders_poll_max": 30.0, "holders_soon": 1.0,
         "config_poll": 10.0, "directory_poll": 2.0}  # fmt: skip
@@ -37,6 +39,7 @@ ROUNDS = 3
 CALLS = 1500
 LOOPS = range(240, 244)
 SIM = "example.com/sim"
+GPU = "nvidia.com/gpu"
 
 _ECHO = """
 import asyncio, sys, grpc
@@ -153,14 +156,7 @@ def allocate() -> Iterator[Result]:
             case("preferred 4 of 8, topology", few, rpc.PREFERRED, preferred_request(eight, 4))
             for size in (1, 4, 500, 999):
                 case(f"preferred {size} of 1,000", lots, rpc.PREFERRED, preferred_request(thousand, size))
-            best = {name: (float("inf"), float("inf")) for name in cases}
-            base = (float("inf"), float("inf"))
-            for _ in range(ROUNDS):
-                for name, call in cases.items():
-                    calls = CALLS if name.startswith("Allocate") else CALLS // 5
-                    bare, ours = in_turns(lambda: echo(payload), call, calls=calls)
-                    best[name] = tuple(map(min, best[name], quantiles(ours)))
-                    base = tuple(map(min, base, quantiles(bare)))
+            best, base = compared(cases, lambda: echo(payload))
     yield Result("echo p50", base[0] * 1000, "ms")
     yield Result("echo p99", base[1] * 1000, "ms")
     budgets = {"Allocate, 8 devices": (1.3, 2.0), "preferred 4 of 8, topology": (2.0, None)}
@@ -168,6 +164,21 @@ def allocate() -> Iterator[Result]:
         most = budgets.get(name, (10.0, None) if name.startswith("preferred") else (None, None))
         yield Result(f"{name}: p50", p50 / base[0], "x echo", most[0])
         yield Result(f"{name}: p99", p99 / base[1], "x echo", most[1])
+
+
+def compared(
+    cases: dict[str, Callable[[], object]], echo: Callable[[], object]
+) -> tuple[dict[str, tuple[float, float]], tuple[float, float]]:
+    """p50 and p99 in seconds of each case and of the echo, the best of the rounds."""
+    best = {name: (float("inf"), float("inf")) for name in cases}
+    base = (float("inf"), float("inf"))
+    for _ in range(ROUNDS):
+        for name, call in cases.items():
+            calls = CALLS if name.startswith("Allocate") else CALLS // 5
+            bare, ours = in_turns(echo, call, calls=calls)
+            best[name] = tuple(map(min, best[name], quantiles(ours)))
+            base = tuple(map(min, base, quantiles(bare)))
+    return best, base
 
 
 def in_turns(
@@ -247,6 +258,62 @@ def hotplug() -> Iterator[Result]:
     yield Result("device unplugged to the kubelet told, slowest", max(removed), "s", 0.5)
 
 
+def gpus() -> Iterator[Result]:
+    """NVIDIA GPUs by the fake driver library, linked as one cube mesh or two."""
+    for count in (8, 16):
+        times = []
+        for turn in range(5):
+            with gpu_place(count) as (scenario, kubelet, start):
+                agent = start()
+                until(lambda: kubelet.registrations, what="registered")
+                times.append(kubelet.registrations[0][1] - agent.started)
+                ids = kubelet.wait_for(GPU, count)
+                agent.wait_ready()
+                if turn == 0:
+                    yield Result(f"memory serving {count} GPUs", rss(agent.process.pid), "MiB", 55)
+                    yield from reaction(scenario, kubelet, count)
+                    yield from preferences(kubelet, sorted(ids), count)
+        yield Result(f"process start to registered, {count} GPUs, median of 5", statistics.median(times), "s", 1.0)
+
+
+@contextlib.contextmanager
+def gpu_place(count: int) -> Iterator[tuple[Scenario, Kubelet, Callable[..., AgentProcess]]]:
+    with place() as (node, kubelet, start):
+        meshes = {(a + at, b + at): links for at in range(0, count, 8) for (a, b), links in CUBE_MESH.items()}
+        scenario = Scenario(node.root / "driver", gpus=linked(a100s(count), meshes), dev=node.host / "dev")
+        scenario.make_nodes()
+        scenario.make_proc(node.host / "proc")
+        scenario.make_sysfs(node.host / "sys")
+        node.configure(document({"name": GPU, "devices": [{"nvml": {"kind": "GPU"}}]}))
+        yield scenario, kubelet, lambda: start(f"--driver-root={scenario.root}")
+
+
+def reaction(scenario: Scenario, kubelet: Kubelet, count: int) -> Iterator[Result]:
+    times = []
+    for number in range(4):
+        bad = scenario.gpus[number].uuid
+        begun = time.monotonic()
+        scenario.xid(number, 79)
+        until(lambda: kubelet.health(GPU).get(bad) == "Unhealthy", what=bad)  # noqa: B023 - at once
+        times.append(kubelet.lists[GPU][-1][0] - begun)
+    yield Result(f"fatal XID to the kubelet told, {count} GPUs, median", statistics.median(times), "s")
+    yield Result(f"fatal XID to the kubelet told, {count} GPUs, slowest", max(times), "s", 0.5)
+
+
+def preferences(kubelet: Kubelet, ids: list[str], count: int) -> Iterator[Result]:
+    with echo_server() as echo_channel, channel_to(kubelet, GPU) as channel:
+        echo, call = echo_channel.unary_unary("/bench.Echo/Echo"), unary(channel, rpc.PREFERRED)
+        payload = preferred_request(ids, 1).SerializeToString()
+        sizes = range(1, 9) if count == 8 else (2, 4, 8, 12)
+        cases = {f"preferred {n} of {count} GPUs": lambda n=n: call(preferred_request(ids, n)) for n in sizes}
+        best, base = compared(cases, lambda: echo(payload))
+    for name, (p50, p99) in best.items():
+        four = name == "preferred 4 of 8 GPUs"
+        yield Result(f"{name}: p50", p50 * 1000, "ms", 1.0 if four else 5.0)
+        yield Result(f"{name}: p50", p50 / base[0], "x echo", 2.0 if four else None)
+        yield Result(f"{name}: p99", p99 / base[1], "x echo")
+
+
 @contextlib.contextmanager
 def echo_server() -> Iterator[grpc.Channel]:
     with tempfile.TemporaryDirectory(prefix="da-", dir="/tmp") as folder:
@@ -288,7 +355,8 @@ def preferred_request(ids: list[str], size: int) -> dp.PreferredAllocationReques
     return dp.PreferredAllocationRequest(container_requests=[container])
 
 
-PARTS = {"memory": memory, "start": start_up, "allocate": allocate, "register": register, "hotplug": hotplug}
+PARTS = {"memory": memory, "start": start_up, "allocate": allocate, "register": register, "hotplug": hotplug,
+         "gpus": gpus}  # fmt: skip
 
 
 def main() -> int:
@@ -296,6 +364,21 @@ def main() -> int:
     parser.add_argument("--json", type=Path, default=Path("bench-agent.json"), help="default: %(default)s")
     parser.add_argument("--without", action="append", default=[], choices=tuple(PARTS), metavar="NAME")
     options = parser.parse_args()
+    with bytecode():
+        return judge(options)
+
+
+@contextlib.contextmanager
+def bytecode() -> Iterator[None]:
+    """Compiled as in the image, whatever this environment has: compiling costs an agent's start time and memory."""
+    with tempfile.TemporaryDirectory(prefix="da-") as folder:
+        os.environ["PYTHONPYCACHEPREFIX"] = folder
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        subprocess.run([sys.executable, "-c", "import device_agent.__main__, device_agent.agent, pynvml"], check=True)
+        yield
+
+
+def judge(options: argparse.Namespace) -> int:
     results: list[Result] = []
     failed: list[str] = []
     for name, part in PARTS.items():
