@@ -9,6 +9,7 @@ A condition belongs to a resource entry, as thresholds and ignored errors are th
   alone. A scan's word counts at once.
 """
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -84,6 +85,7 @@ class _Watched:
     unanswered: str = ""
 
 
+_EARLY: Final = 100
 _FINE: Final = Verdict(offered=True)
 _Name = tuple[Kind, str]
 
@@ -101,14 +103,15 @@ class Conditions:
         self._rules: dict[str, HealthRules] = {}
         self._physical: frozenset[str] = frozenset()
         self._watched: dict[str, dict[_Name, _Watched]] = {}
+        self._last = Look(checks={})
+        self._early: deque[tuple[Fault, datetime]] = deque(maxlen=_EARLY)
         self.revision = 0
         """Grows with every change that is worth being kept."""
 
     # Configuration
 
-    def configure(self, resources: Iterable[Resource]) -> bool:
-        """The entries in force; whether that changed a condition."""
-        before = self.revision
+    def configure(self, resources: Iterable[Resource], *, now: float, wall: datetime) -> None:
+        """The entries in force. One that is new is judged by the last look: the next may be a while off."""
         rules = {r.name: r.health for r in resources}
         physical = frozenset(r.name for r in resources if any(entry.kind == attributes.NVML for entry in r.devices))
         for entry in self._watched.keys() - rules.keys():
@@ -119,10 +122,18 @@ class Conditions:
                 self._rule_anew(entry)
         for entry in sorted(physical - self._physical):
             self._inherit(entry)
-        self._physical = physical
+        new, self._physical = physical - self._physical, physical
+        for entry in new:
+            for part, check in self._last.checks.items():
+                watched = self._of(entry, (Kind.PART, part), wall=wall)
+                self._looked(watched, check, rules[entry], self._last.driver, now=now, wall=wall)
+        if physical:
+            early = tuple(self._early)
+            self._early.clear()
+            for fault, at in early:
+                self.fault(fault, wall=at)
         for entry in self._rules.keys() - rules.keys() - self._watched.keys():
             del self._rules[entry]
-        return self.revision != before
 
     def _keep_failures(self, entry: str) -> None:
         """Of an entry that left only what must not be forgotten."""
@@ -158,6 +169,7 @@ class Conditions:
             for _, _, watched in self._parts():
                 changed |= self._unanswered(watched, look.unanswered)
             return changed
+        self._last = look
         for entry in self._physical:
             for part in look.checks:
                 self._of(entry, (Kind.PART, part), wall=wall)
@@ -169,6 +181,8 @@ class Conditions:
 
     def fault(self, fault: Fault, *, wall: datetime) -> bool:
         """One event of a physical device; whether it is a failure to anybody."""
+        if not self._physical:
+            self._early.append((fault, wall))  # the driver is listened to before the first configuration is in force
         counts = False
         for entry in sorted(self._physical | self._watched.keys()):
             rules = self._rules[entry]

@@ -65,7 +65,6 @@ class DeviceTable:
         self._ledger = Ledger()
         self.conditions = Conditions(rule=xids.rule)
         """For its memory (`records`, `restore`, `revision`); what changes it comes in by the methods below."""
-        self.conditions.configure(document.resources)
         self._groups: dict[str, tuple[Device, ...]] = {}
         self._index: dict[str, dict[str, Device]] = {}
         self._advertised: dict[str, tuple[Advertised, ...]] = {}
@@ -82,7 +81,7 @@ class DeviceTable:
 
     def apply_selection(self, selection: Selection, *, now: float, wall: datetime) -> frozenset[str]:
         """What one scan of the node gives."""
-        edited = self._take_configuration()
+        edited = self._take_configuration(now=now, wall=wall)
         self._selection = selection
         self._scanned = True
         seen: set[_Key] = set()
@@ -304,15 +303,15 @@ class DeviceTable:
             for i in device.ids:
                 device.leaving.pop(i, None)
 
-    def _take_configuration(self) -> frozenset[str]:
+    def _take_configuration(self, *, now: float, wall: datetime) -> frozenset[str]:
         """The names of the entries whose sources were edited."""
         entries = {r.name: r for r in self._next.resources}
-        if entries == self._entries:
+        if entries == self._entries and self._scanned:
             return frozenset()
         self._stirred = True
         before, self._entries = self._entries, entries
         edited = frozenset(n for n, r in entries.items() if n not in before or before[n].devices != r.devices)
-        self.conditions.configure(self._next.resources)
+        self.conditions.configure(self._next.resources, now=now, wall=wall)
         self._of_name = {name: entries.get(entry.name, entry) for name, entry in self._of_name.items()}
         for device in self._devices.values():
             if entry := entries.get(device.unit.entry):

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from device_agent.contract.document import Clears, Ownership, XidRule
+from device_agent.contract.document import Clears, Document, Ownership, XidRule
 from device_agent.devices import Health
 from device_agent.health import Driver
 from unit.agent_core.samples import NAME, OTHER, held, wall
@@ -467,3 +467,24 @@ def test_a_held_gpu_that_fails_stays_listed_and_is_given_to_nobody_else():
     gpus.xid(RESET_XID)
     assert gpus.seen() == {"GPU-0": False, "GPU-0::1": False}
     assert gpus.device("GPU-0").holders["GPU-0"][0].pod == "pod-GPU-0"
+
+
+def test_what_is_told_before_the_first_configuration_is_in_force_counts():
+    """The driver is asked and listened to before the first scan is judged."""
+    gpus = Gpus(gpu(0), gpu(1), gpu(2))
+    fresh = Gpus(*gpus.units)
+    fresh.table = type(gpus.table)(Document(()))
+    fresh.look(GPU_1=BAD)
+    fresh.xid(RESET_XID, "GPU-2")
+    fresh.table.configure(Document(gpus.resources))
+    fresh.scan()
+    assert fresh.seen() == {"GPU-0": True, "GPU-1": False, "GPU-2": False}
+
+
+def test_a_new_resource_is_judged_by_the_last_look():
+    gpus = Gpus(gpu(0), gpu(1))
+    gpus.look(GPU_1=BAD)
+    gpus.edit(gpu_resource(OTHER), units=(gpu(0, name=OTHER), gpu(1, name=OTHER)))
+    gpus.list()
+    gpus.scan()
+    assert gpus.seen(OTHER) == {"GPU-0": True, "GPU-1": False}

@@ -174,15 +174,17 @@ class History:
 
     healthy: bool | None = None
     answers: list[Answer] = field(default_factory=list)
-    broken: dict[int, bool] = field(default_factory=dict)
-    """XIDs that wait for a reset -> whether the driver has asked for an action since."""
-    bad_since_flip: int = 0
+    broken: bool = False
+    """A failure waits for a reset."""
+    asked: bool = False
+    """The driver has asked for an action since."""
+    load: int = 0
+    """Of the driver that told of the failure."""
 
-    def look(self, check: Check) -> None:
-        if check.action == "None":
-            self.broken = {xid: asked for xid, asked in self.broken.items() if not asked}
-        elif check.action:
-            self.broken = dict.fromkeys(self.broken, True)
+    def look(self, check: Check, load: int) -> None:
+        self.asked |= check.action not in ("", "None")
+        if load != self.load or (self.asked and check.action == "None"):
+            self.broken = False
         if check.answer is Answer.UNKNOWN:
             return
         good = check.answer is Answer.GOOD
@@ -200,16 +202,14 @@ class History:
         tail = self.answers[-number:]
         return len(tail) == number and all((answer is Answer.GOOD) == good for answer in tail)
 
-    def xid(self, number: int) -> None:
+    def xid(self, number: int, load: int) -> None:
         if number == HARMLESS_XID:
             return
         self.healthy = False
         self.answers.clear()
         if number == RESET_XID:
-            self.broken.setdefault(number, False)
-
-    def reload_seen(self) -> None:
-        self.broken.clear()
+            self.asked &= self.broken
+            self.broken, self.load = True, load
 
 
 @settings(deadline=None, max_examples=400)
@@ -217,22 +217,17 @@ class History:
 def test_no_flip_without_its_threshold(sequence):
     gpus = Gpus(*UNITS)
     history = {n: History() for n in GPUS[:2]}
-    reloaded = False
     for moment in sequence:
         kind, what = moment
         acknowledged = {n for n in history if kind == "acknowledge" and what == n and gpus.device(f"GPU-{n}").reason}
         apply(gpus, moment)
-        reloaded |= kind == "reload"
         for n, mine in history.items():
             if kind == "look":
-                if reloaded:
-                    mine.reload_seen()
-                mine.look(CHECKS[what[n]])
+                mine.look(CHECKS[what[n]], gpus.driver.epoch)
             elif kind == "xid" and what[0] == f"GPU-{n}":
-                mine.xid(XIDS[what[1]])
+                mine.xid(XIDS[what[1]], gpus.driver.epoch)
             elif n in acknowledged:
-                mine.broken.clear()
+                mine.broken = False
             expected = mine.healthy is not False
             assert (gpus.device(f"GPU-{n}").health is Health.HEALTHY) == expected, (n, moment)
-        reloaded &= kind != "look"
     event(f"unhealthy at the end: {sum(h.healthy is False for h in history.values())}")
