@@ -32,7 +32,8 @@ TO_GPU, TO_SWITCH = 0, 2
 NO_INSTANCE = 0xFFFFFFFF
 
 CAP_CONFIG, CAP_MONITOR = 1, 2
-_FIRST_CAP = 3
+_FIRST_CAP, _INSTANCES, _PARTS = 3, 15, 8
+"""The driver numbers capability nodes for every instance that a GPU could have, whether there is one or not."""
 
 PROFILES = {
     "1g.5gb": (1, 4864),
@@ -130,6 +131,12 @@ def uuid(number: int, prefix: str = "GPU") -> str:
     return f"{prefix}-{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:32]}"
 
 
+def cap_number(minor: int, gi: int, ci: int | None = None) -> int:
+    """The capability node of a GPU instance, or of a compute instance in it."""
+    number = _FIRST_CAP + (minor * _INSTANCES + gi) * (1 + _PARTS)
+    return number if ci is None else number + 1 + ci
+
+
 def a100s(count: int, *, numa_nodes: int = 2, **fields: object) -> list[Gpu]:
     """So many of one kind, at 0000:10:00.0, 0000:11:00.0, ..., in `numa_nodes` equal blocks."""
     made = []
@@ -172,7 +179,6 @@ class Scenario:
         self._events: list[str] = []
         self._told = 0
         self._rules: dict[tuple[str, str, int | None], float] = {}
-        self._caps = _FIRST_CAP
         self._next_mig = 0
         self._sys: Path | None = None
         directory = root / LIBRARY_DIR
@@ -267,13 +273,12 @@ class Scenario:
         if self._sys is None:
             return
         module = self._sys / "module/nvidia"
-        module.with_name("loading").mkdir(parents=True)
+        module.parent.mkdir(parents=True, exist_ok=True)
         if module.exists():
-            module.rmdir()
+            # set aside, not removed: a file system, other than sysfs, would use the number again
+            module.rename(module.with_name(f"gone-{module.stat().st_ino}"))
         if present:
-            module.with_name("loading").rename(module)
-        else:
-            module.with_name("loading").rmdir()
+            module.mkdir()
 
     def _rule(self, kind: str, function: str, gpu: int | None, value: float) -> None:
         if value:
@@ -294,14 +299,14 @@ class Scenario:
             compute, _, instance = profile.rpartition("c.")
             slices, memory = PROFILES[(instance or profile).removesuffix("+me")]
             self._next_mig += 1
+            cap = cap_number(self.gpus[gpu].minor, index + 1)
             migs.append(
                 Mig(
                     uuid=uuid(self._next_mig, "MIG"), index=index, profile=profile, gi=index + 1, slices=slices,
                     ci_slices=int(compute) if compute else slices, memory_mb=memory,
-                    caps=(self._caps, self._caps + 1),
+                    caps=(cap, cap + 1),
                 )
             )  # fmt: skip
-            self._caps += 2
         self.gpus[gpu].mig = True
         self.gpus[gpu].migs = migs
         self.write()
@@ -331,9 +336,11 @@ class Scenario:
         """driver/nvidia/version and driver/nvidia-caps/mig-minors, as procfs has them."""
         lines = [f"config {CAP_CONFIG}", f"monitor {CAP_MONITOR}"]
         for gpu in self.gpus:
-            for mig in gpu.migs:
-                lines.append(f"gpu{gpu.minor}/gi{mig.gi}/access {mig.caps[0]}")
-                lines.append(f"gpu{gpu.minor}/gi{mig.gi}/ci{mig.ci}/access {mig.caps[1]}")
+            for gi in range(_INSTANCES):
+                lines.append(f"gpu{gpu.minor}/gi{gi}/access {cap_number(gpu.minor, gi)}")
+                lines += [
+                    f"gpu{gpu.minor}/gi{gi}/ci{ci}/access {cap_number(gpu.minor, gi, ci)}" for ci in range(_PARTS)
+                ]
         for path, text in {
             "driver/nvidia/version": f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {self.driver}\n",
             "driver/nvidia-caps/mig-minors": "".join(f"{line}\n" for line in lines),

@@ -92,6 +92,8 @@ class Driver:
     def look(self) -> NvmlView:
         """Everything, as it is now. Never raises for what a driver does."""
         around = self._surroundings()
+        if self._load and not around.load:  # unloaded: whatever comes is another load
+            self._load, self._gone = "", True
         reason = ""
         for _ in range(2):  # a driver that was reloaded under us is asked anew at once
             try:
