@@ -55,7 +55,7 @@ class Status:
 
 
 class Metrics:
-    """The agent's metrics; none has a label that a pod or a device can choose."""
+    """The agent's metrics; none has a label that a pod or a device can choose (telemetry of GPUs: `gpumetrics`)."""
 
     def __init__(self, *, version: str) -> None:
         self.registry = CollectorRegistry()
