@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from device_agent.contract.document import Document
+from device_agent.contract.document import Document, Resource
 from device_agent.discovery.found import Roots
 from device_agent.nvml.model import GpuSample, GpuState, NvmlView, XidEvent
 from device_agent.nvml.session import NvmlSession
@@ -51,12 +51,15 @@ class GpuWatch:
         self._waiting: set[asyncio.Future[None]] = set()
         self._view: NvmlView | None = None
         self._looked_at = 0.0
+        self._check_interval: float = 0
+        """The shortest that an entry asks for."""
 
     async def for_scan(self, document: Document) -> NvmlView | None:
         """What the driver tells now, or told last when it takes its time; None where nobody asks for its devices."""
-        if not any(entry.nvml for resource in document.resources for entry in resource.devices):
+        if not any(map(_asks, document.resources)):
             await self._let_go()
             return None
+        self._check_interval = min(r.health.interval_seconds for r in document.resources if _asks(r))
         if self._session is None:
             self._session = self._begin()
         if self._view is None or time.monotonic() - self._looked_at > _FRESH_SECONDS:
@@ -85,7 +88,7 @@ class GpuWatch:
             if session is self._session:
                 self._take(view)
             await asyncio.sleep(_GAP_SECONDS)
-            pause = _HUNG_SECONDS if session.hung else self._settings.nvml_interval
+            pause = _HUNG_SECONDS if session.hung else min(self._settings.nvml_interval, self._check_interval)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._asked.wait()
@@ -111,6 +114,10 @@ class GpuWatch:
             done.set_result(None)
         if changed and not waited:
             self._listeners.found()
+
+
+def _asks(resource: Resource) -> bool:
+    return any(entry.nvml for entry in resource.devices)
 
 
 def _devices(view: NvmlView) -> tuple[object, ...]:

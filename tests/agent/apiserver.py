@@ -48,7 +48,7 @@ class ApiServer:
                 self.wfile.write(raw)
 
             def handle_request(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or "{}")
                 outer.requests.append((time.monotonic(), self.command, self.path, body))
                 outer.tokens.add(self.headers.get("Authorization", ""))
                 if outer.down:
@@ -59,7 +59,7 @@ class ApiServer:
                 else:
                     self.answer(*outer.act(self.command, self.path, self.headers["Content-Type"], body))
 
-            do_POST = do_PATCH = handle_request  # noqa: N815 - names of the base class
+            do_GET = do_POST = do_PATCH = handle_request  # noqa: N815 - names of the base class
 
             def log_message(self, *_: Any) -> None:
                 pass
@@ -75,6 +75,8 @@ class ApiServer:
             self.objects[name] = {k: v for k, v in body.items() if k != "status"}
             return 201, self.objects[name]
         name, _, rest = path.removeprefix(f"{OBJECTS}/").partition("/")
+        if method == "GET" and not rest:
+            return (200, self.objects[name]) if name in self.objects else (404, {"message": f"{name} not found"})
         if method != "PATCH" or rest != "status" or kind != "application/merge-patch+json":
             return 405, {"message": f"{method} {path} {kind}"}
         if name not in self.objects:
