@@ -387,7 +387,7 @@ def _pairs(values: dict[str, object]) -> str:
 
 def _gpu_values(gpu: Gpu) -> dict[str, object]:
     same = (
-        "uuid", "name", "pci", "minor", "memory", "used", "arch", "brand", "numa", "mig_max", "resets",
+        "uuid", "name", "pci", "minor", "memory", "used", "arch", "brand", "mig_max", "resets",
         "ecc_corrected", "ecc_uncorrected", "retired", "remap_pending", "remap_failed",
         "temperature", "power", "utilisation", "sm_clock", "memory_clock", "link_errors",
     )  # fmt: skip

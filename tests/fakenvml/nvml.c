@@ -55,7 +55,7 @@ struct link {
 struct gpu {
     int number, lost, resets;
     unsigned minor, cc_major, cc_minor, arch, brand;
-    int mig, mig_pending, mig_max, numa;
+    int mig, mig_pending, mig_max;
     int retired, remap_pending, remap_failed, recovery, recovery_known;
     long long ecc_corrected, ecc_uncorrected, temperature, power, utilisation, sm_clock, memory_clock, link_errors;
     unsigned long long memory, used;
@@ -178,7 +178,7 @@ static void read_gpu(char *rest, int number)
         STRING("uuid", gpu->uuid) STRING("name", gpu->name) STRING("pci", gpu->pci)
         NUMBER("minor", gpu->minor) NUMBER("memory", gpu->memory) NUMBER("used", gpu->used)
         NUMBER("cc_major", gpu->cc_major) NUMBER("cc_minor", gpu->cc_minor)
-        NUMBER("arch", gpu->arch) NUMBER("brand", gpu->brand) NUMBER("numa", gpu->numa)
+        NUMBER("arch", gpu->arch) NUMBER("brand", gpu->brand)
         NUMBER("mig", gpu->mig) NUMBER("mig_pending", gpu->mig_pending) NUMBER("mig_max", gpu->mig_max)
         NUMBER("lost", gpu->lost) NUMBER("resets", gpu->resets)
         NUMBER("ecc_corrected", gpu->ecc_corrected) NUMBER("ecc_uncorrected", gpu->ecc_uncorrected)
@@ -517,8 +517,6 @@ EXPORT int nvmlInitWithFlags(unsigned flags)
     return leave(status);
 }
 
-EXPORT int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
-
 EXPORT int nvmlShutdown(void)
 {
     int status = gate("nvmlShutdown", -2);
@@ -564,8 +562,6 @@ EXPORT int nvmlSystemGetCudaDriverVersion_v2(int *version)
         *version = scenario.cuda;
     return leave(status);
 }
-
-EXPORT int nvmlSystemGetCudaDriverVersion(int *version) { return nvmlSystemGetCudaDriverVersion_v2(version); }
 
 EXPORT int nvmlDeviceGetCount_v2(unsigned *count)
 {
@@ -682,15 +678,6 @@ EXPORT int nvmlDeviceGetBrand(struct handle *device, unsigned *brand)
     return leave(SUCCESS);
 }
 
-EXPORT int nvmlDeviceGetNumaNodeId(struct handle *device, int *node)
-{
-    ENTER(nvmlDeviceGetNumaNodeId);
-    if (gpu->numa < 0)
-        return leave(NOT_SUPPORTED);
-    *node = gpu->numa;
-    return leave(SUCCESS);
-}
-
 /* MIG */
 
 EXPORT int nvmlDeviceGetMigMode(struct handle *device, unsigned *current, unsigned *pending)
@@ -740,13 +727,6 @@ EXPORT int nvmlDeviceGetMigDeviceHandleByIndex(struct handle *device, unsigned i
         return leave(SUCCESS);
     }
     return leave(NOT_FOUND);
-}
-
-EXPORT int nvmlDeviceIsMigDeviceHandle(struct handle *device, unsigned *is_mig)
-{
-    ENTER(nvmlDeviceIsMigDeviceHandle);
-    *is_mig = mig != NULL;
-    return leave(SUCCESS);
 }
 
 EXPORT int nvmlDeviceGetGpuInstanceId(struct handle *device, unsigned *id)
@@ -930,21 +910,6 @@ EXPORT int nvmlDeviceGetTemperature(struct handle *device, unsigned sensor, unsi
     GPU_ONLY;
     (void)sensor;
     return leave(number_of(gpu->temperature, celsius));
-}
-
-struct temperature {
-    unsigned version, sensor;
-    int celsius;
-};
-
-EXPORT int nvmlDeviceGetTemperatureV(struct handle *device, struct temperature *temperature)
-{
-    unsigned celsius = 0;
-    ENTER(nvmlDeviceGetTemperatureV);
-    GPU_ONLY;
-    status = number_of(gpu->temperature, &celsius);
-    temperature->celsius = (int)celsius;
-    return leave(status);
 }
 
 EXPORT int nvmlDeviceGetPowerUsage(struct handle *device, unsigned *milliwatts)

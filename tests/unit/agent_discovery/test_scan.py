@@ -83,6 +83,7 @@ def test_an_empty_tree_gives_an_empty_scan(tmp_path: Path):
         "devices": [],
         "excluded": [],
         "refused": {},
+        "notes": {},
         "errors": [],
     }
 
