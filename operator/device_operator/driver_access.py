@@ -65,8 +65,8 @@ def pod_needs(agent: AgentSettings, document: Document) -> PodNeeds:
             env.append(("NVIDIA_MIG_MONITOR_DEVICES", "all"))
     if access.driver_root is not None:
         env.append((names.ENV_DRIVER_ROOT, names.DRIVER_ROOT_DIR))
-    if agent.device_metrics is DeviceMetrics.ON:
-        env.append((names.ENV_DEVICE_METRICS, DeviceMetrics.ON))
+    if agent.device_metrics is DeviceMetrics.PROMETHEUS:
+        env.append((names.ENV_DEVICE_METRICS, DeviceMetrics.PROMETHEUS))
     features = agent.node_features is NodeFeatures.NFD
     if features:
         env.append((names.ENV_NODE_FEATURES, NodeFeatures.NFD))

@@ -61,12 +61,12 @@ class LogLevel(StrEnum):
 
 
 class DeviceMetrics(StrEnum):
-    OFF = "Off"
-    ON = "On"
+    NONE = "None"
+    PROMETHEUS = "Prometheus"
 
 
 class NodeFeatures(StrEnum):
-    OFF = "Off"
+    NONE = "None"
     NFD = "NFD"
 
 

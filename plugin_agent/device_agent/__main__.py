@@ -103,14 +103,14 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--log-format", choices=("json", "text"), default="text", help="default: %(default)s")
     serve.add_argument(
         "--device-metrics",
-        choices=("Off", "On"),
-        default=os.environ.get(names.ENV_DEVICE_METRICS, "Off"),
+        choices=("None", "Prometheus"),
+        default=os.environ.get(names.ENV_DEVICE_METRICS, "None"),
         help="telemetry of GPUs in /metrics, with who holds them (default here: %(default)s)",
     )
     serve.add_argument(
         "--node-features",
-        choices=("Off", "NFD"),
-        default=os.environ.get(names.ENV_NODE_FEATURES, "Off"),
+        choices=("None", "NFD"),
+        default=os.environ.get(names.ENV_NODE_FEATURES, "None"),
         help="NFD: facts about GPUs as a file for node-feature-discovery (default here: %(default)s)",
     )
     # for tests and try-outs
@@ -160,8 +160,8 @@ def _serve(options: argparse.Namespace) -> int:
     if options.log_level not in telemetry.LOG_LEVELS:
         return _wrong(f"{names.ENV_LOG_LEVEL}={options.log_level}: must be one of {', '.join(telemetry.LOG_LEVELS)}")
     for name, value, values in (
-        (names.ENV_DEVICE_METRICS, options.device_metrics, ("Off", "On")),
-        (names.ENV_NODE_FEATURES, options.node_features, ("Off", "NFD")),
+        (names.ENV_DEVICE_METRICS, options.device_metrics, ("None", "Prometheus")),
+        (names.ENV_NODE_FEATURES, options.node_features, ("None", "NFD")),
     ):
         if value not in values:
             return _wrong(f"{name}={value}: must be one of {', '.join(values)}")
@@ -194,7 +194,7 @@ def _serve(options: argparse.Namespace) -> int:
                 settings=settings,
                 driver_root=options.driver_root,
                 gpu_report=Wanted(
-                    metrics=options.device_metrics == "On",
+                    metrics=options.device_metrics == "Prometheus",
                     features_dir=options.features_dir if options.node_features == "NFD" else None,
                 ),
             )

@@ -88,7 +88,7 @@ def test_telemetry_names_each_holder_of_each_gpu(gpus: GpuNode, kubelet: Kubelet
         gpu.temperature, gpu.power, gpu.utilisation = 40 + n, 100_000 + n, 10 * n
     scenario = gpus.with_gpus(made)
     gpus.node.configure(document(nvidia(sharing={"replicas": 2}, allocation={"policy": "Packed"})))
-    agent = gpus.start("--device-metrics=On")
+    agent = gpus.start("--device-metrics=Prometheus")
     kubelet.wait_for(GPU, 6)
     for pod in ("a", "b", "c"):
         kubelet.admit(pod, GPU, 1)
@@ -118,7 +118,7 @@ def test_telemetry_is_off_unless_asked_for(gpus: GpuNode, kubelet: Kubelet) -> N
 def test_a_driver_that_hangs_keeps_no_scrape_waiting(gpus: GpuNode, kubelet: Kubelet) -> None:
     scenario = gpus.with_gpus(a100s(1))
     gpus.node.configure(document(nvidia()))
-    agent = gpus.start("--device-metrics=On")
+    agent = gpus.start("--device-metrics=Prometheus")
     kubelet.wait_for(GPU, 1)
     until(lambda: series(agent, "temperature_celsius"), what="a sample")
     scenario.hang(seconds=30)

@@ -118,7 +118,7 @@ def test_time_slicing_with_another_number_for_some_models(kube: Kube, driver: Sc
     driver.write()
     make_nodes(driver)
     sharing = {"replicas": 4, "perDevice": [{"match": {"attribute": "model", "values": ["*T4*"]}, "replicas": 2}]}
-    with served(kube, driver, gpu(sharing=sharing), deviceMetrics="On"):
+    with served(kube, driver, gpu(sharing=sharing), deviceMetrics="Prometheus"):
         kube.wait_node("node-1", GPU, 10, 10)
         with kube.pod("a", limits={GPU: 2}, node="node-1"), kube.pod("b", limits={GPU: 1}, node="node-1"):
             held = {pod: set(kube.pod_env(pod, "NVIDIA_VISIBLE_DEVICES").split(",")) for pod in ("a", "b")}

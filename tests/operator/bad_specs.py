@@ -355,8 +355,8 @@ CASES = (
         "must read vendor.com/class=name",
         _agent(driverAccess={"cdiDevice": "nvidia.com/gpu"}),
     ),
-    Case("bare On", API, 'must be of type string: "boolean"', _agent(deviceMetrics=True)),
-    Case("labels by another name", API, 'supported values: "Off", "NFD"', _agent(nodeFeatures="GFD")),
+    Case("bare On", API, 'supported values: "None", "Prometheus"', _agent(deviceMetrics="On")),
+    Case("labels by another name", API, 'supported values: "None", "NFD"', _agent(nodeFeatures="GFD")),
     Case(
         "variable of the driver's root",
         API,

@@ -116,7 +116,7 @@ EVERYTHING = {
         "logLevel": "Info",
         "kubeletRootDir": "/var/lib/kubelet",
         "driverAccess": {"runtimeClass": "nvidia", "cdiDevice": "management.nvidia.com/gpu=all"},
-        "deviceMetrics": "On",
+        "deviceMetrics": "Prometheus",
         "nodeFeatures": "NFD",
     },
     "updateStrategy": {"maxUnavailable": "10%"},

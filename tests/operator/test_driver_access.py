@@ -31,7 +31,7 @@ def subset(wanted: Any, stored: Any) -> bool:
 @pytest.mark.parametrize("access", ACCESSES, ids=" ".join)
 def test_the_api_server_keeps_the_daemonset_as_rendered(kube: Kube, preset: str, access: dict[str, Any]) -> None:
     resources = [{"name": "nvidia.com/gpu", "preset": preset}]
-    agent = {"driverAccess": access, "deviceMetrics": "On", "nodeFeatures": "NFD"}
+    agent = {"driverAccess": access, "deviceMetrics": "Prometheus", "nodeFeatures": "NFD"}
     spec = parse_spec(config({"resources": resources, "agent": agent}))
     _, daemonset = render(build.LAB, spec, build.SETTINGS)
     body: Object = daemonset.body

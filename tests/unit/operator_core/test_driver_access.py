@@ -11,7 +11,7 @@ from unit.operator_core.build import LAB, SETTINGS, entry, spec
 GPU = {"name": "nvidia.com/gpu", "preset": "nvidia-gpu-cdi"}
 MIG = {"name": "nvidia.com/mig-{profile}", "preset": "nvidia-mig-cdi"}
 MANAGEMENT = "management.nvidia.com/gpu=all"
-EVERYTHING = {"driverAccess": {"driverRoot": "/run/nvidia/driver"}, "deviceMetrics": "On", "nodeFeatures": "NFD"}
+EVERYTHING = {"driverAccess": {"driverRoot": "/run/nvidia/driver"}, "deviceMetrics": "Prometheus", "nodeFeatures": "NFD"}
 
 
 def template(*resources: dict[str, Any], settings: RenderSettings = SETTINGS, **agent: Any) -> dict[str, Any]:
@@ -109,8 +109,8 @@ def test_a_driver_that_its_own_container_mounts_later_is_seen():
 
 
 def test_device_metrics_are_a_variable():
-    assert added(GPU, deviceMetrics="On") == {"env DEVICE_METRICS": "On"}
-    assert added(GPU, deviceMetrics="Off") == {}
+    assert added(GPU, deviceMetrics="Prometheus") == {"env DEVICE_METRICS": "Prometheus"}
+    assert added(GPU, deviceMetrics="None") == {}
 
 
 def test_node_features_are_a_directory_that_the_agent_may_write():
@@ -119,7 +119,7 @@ def test_node_features_are_a_directory_that_the_agent_may_write():
         "volume features": {"path": NFD_DIR, "type": "DirectoryOrCreate"},
         "mount /features.d": {"name": "features"},
     }
-    assert added(GPU, nodeFeatures="Off") == {}
+    assert added(GPU, nodeFeatures="None") == {}
 
 
 def test_pools_without_nvidia_devices_have_none_of_it():
