@@ -233,6 +233,7 @@ class Reporter:
         self._changed = asyncio.Event()
         self._written: dict[str, Any] | None = None
         self._written_at = 0.0
+        self._read_at = 0.0
         self._told = ""
         self._failures = 0
 
@@ -251,17 +252,20 @@ class Reporter:
                 pause = await self._write(status)
                 await asyncio.sleep(pause)
                 continue
-            remaining = max(self._written_at + settings.heartbeat - time.monotonic(), 0)
-            awaiting = self._awaiting()
-            try:
-                async with asyncio.timeout(min(remaining, settings.acknowledge_poll) if awaiting else remaining):
-                    await self._changed.wait()
-            except TimeoutError:
-                if awaiting:
+            due_at = self._written_at + settings.heartbeat
+            if self._awaiting():
+                read_at = self._read_at + settings.acknowledge_poll
+                if time.monotonic() >= read_at:
                     await self._read()
+                    continue
+                due_at = min(due_at, read_at)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(due_at - time.monotonic(), 0)):
+                    await self._changed.wait()
 
     async def _read(self) -> None:
-        """An acknowledgement is an admin's, so nothing here tells of it."""
+        """An acknowledgement alone: what was written is as it was."""
+        self._read_at = time.monotonic()
         with contextlib.suppress(ApiError, TimeoutError, WorkerBusyError):
             self._acknowledged(
                 await self._worker.call(
@@ -284,6 +288,7 @@ class Reporter:
             logger.info("the inventory is written again")
         self._written, self._written_at, self._told, self._failures = status, time.monotonic(), "", 0
         self._metrics.reported(error=False)
+        self._read_at = time.monotonic()
         self._acknowledged(acknowledgement)
         return self._settings.report_interval
 
