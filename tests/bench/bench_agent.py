@@ -6,10 +6,8 @@ server that echoes, measured in turns with the agent: the machine's speed cancel
 counts, as the machine may be shared.
 """
 
-import argparse
 import contextlib
 import fcntl
-import json
 import os
 import shutil
 import statistics
@@ -18,7 +16,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import grpc
@@ -29,6 +26,7 @@ from agent.harness import AgentProcess, Node, Start, document, simulated
 from agent.standin import Kubelet, until
 from device_agent.kubelet import rpc
 from device_agent.kubelet.proto import deviceplugin_pb2 as dp
+from measuring import Result, measure, parser
 
 SLOW = {"scan_interval": 60.0, "holders_poll_min": 10.0, "holders_poll_max": 30.0, "holders_soon": 1.0,
         "config_poll": 10.0, "directory_poll": 2.0}  # fmt: skip
@@ -52,20 +50,6 @@ async def main():
     await server.wait_for_termination()
 asyncio.run(main())
 """
-
-
-@dataclass(frozen=True)
-class Result:
-    """One line of the table. `budget` None: told, not judged."""
-
-    name: str
-    value: float
-    unit: str
-    budget: float | None = None
-
-    @property
-    def exceeded(self) -> bool:
-        return self.budget is not None and self.value > self.budget
 
 
 @contextlib.contextmanager
@@ -292,32 +276,9 @@ PARTS = {"memory": memory, "start": start_up, "allocate": allocate, "register": 
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, default=Path("bench-agent.json"), help="default: %(default)s")
-    parser.add_argument("--without", action="append", default=[], choices=tuple(PARTS), metavar="NAME")
-    options = parser.parse_args()
-    results: list[Result] = []
-    failed: list[str] = []
-    for name, part in PARTS.items():
-        if name in options.without:
-            print(f"{name}: left out by choice")
-            continue
-        print(f"{name} ...", flush=True)
-        try:
-            results += part()
-        except (OSError, AssertionError, subprocess.SubprocessError) as error:
-            failed.append(name)
-            print(f"{name}: NOT MEASURED: {error}; --without {name} leaves it out", file=sys.stderr)
-    version = ".".join(map(str, sys.version_info[:3]))
-    busy = os.getloadavg()[0] > (cores := os.cpu_count() or 1) + 1
-    print(f"\nagent, Python {version}, {cores} cores" + (", BUSY WITH OTHER WORK: times are too long" if busy else ""))
-    for r in results:
-        budget = "" if r.budget is None else f"{r.budget:10g}  {'EXCEEDED' if r.exceeded else 'ok'}"
-        print(f"{r.name:<52} {r.value:10.3f} {r.unit:<7}{budget}")
-    options.json.write_text(
-        json.dumps({"python": version, "results": [asdict(r) for r in results], "failed": failed}, indent=1) + "\n"
-    )
-    return 1 if failed or any(r.exceeded for r in results) else 0
+    options = parser(__doc__, program="agent", parts=PARTS).parse_args()
+    failures = (OSError, AssertionError, subprocess.SubprocessError)
+    return measure(PARTS, program="agent", options=options, failures=failures)
 
 
 if __name__ == "__main__":
