@@ -74,7 +74,7 @@ class NodeState:
             return None, f"the configuration kept on the node is longer than {MAX_DOCUMENT_BYTES:,} bytes"
         try:
             document = parse(raw)
-        except (ContractError, RecursionError) as error:
+        except ContractError as error:
             return None, f"the configuration kept on the node cannot be used: {error}"
         if wrong := problems(document):
             return None, f"the configuration kept on the node cannot be used: {wrong[0]}"
