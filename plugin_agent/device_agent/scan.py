@@ -16,7 +16,7 @@ EXIT_CONFIG = 2
 
 
 def run(config_path: Path, host_root: Path) -> int:
-    """Prints the scan as JSON on stdout. Exit code 2, with lines on stderr, for a configuration of no use."""
+    """Prints the scan as JSON on stdout. Exit code 2, with lines on stderr, for a configuration or root of no use."""
     try:
         document = parse(config_path.read_bytes())
     except OSError as error:
@@ -29,8 +29,12 @@ def run(config_path: Path, host_root: Path) -> int:
         for problem in problems:
             print(f"{config_path}: {problem}", file=sys.stderr)
         return EXIT_CONFIG
-    json.dump(scan_json(document, Roots.below(host_root)), sys.stdout, indent=1, ensure_ascii=False)
-    print()
+    roots = Roots.below(host_root)
+    if not roots.sys.is_dir() and not roots.dev.is_dir():
+        print(f"--host-root: there is neither sys nor dev in {host_root}", file=sys.stderr)
+        return EXIT_CONFIG
+    # ASCII alone: names on a file system need not be text, nor a terminal speak UTF-8
+    print(json.dumps(scan_json(document, roots), indent=1))
     return 0
 
 

@@ -151,6 +151,8 @@ class _Entry:
         return tuple(chosen.values())
 
     def _left_out(self, find: FoundDevice, number: int) -> tuple[str, str] | None:
+        if find.unusable:
+            return find.unusable
         for i, match in enumerate(self._resource.devices[number].include):
             if why := unmet(match, find):
                 return NOT_INCLUDED, f"devices[{number}].include[{i}]: {why}"

@@ -30,6 +30,7 @@ class FoundDevice:
     `attributes`: names of `contract.attributes`, absent ones left out, sysfs files at most 128 bytes.
     `nodes`: its own nodes as paths on the host (`/dev/kvm`), sorted, each present when scanned.
     `problem`: (CamelCase reason, message) when it was found but cannot work, such as a node that is gone.
+    `unusable`: the same for what was named and is no device at all: it is left out with that reason.
     """
 
     source: str
@@ -39,6 +40,7 @@ class FoundDevice:
     nodes: tuple[str, ...] = ()
     numa_node: int | None = None
     problem: tuple[str, str] | None = None
+    unusable: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
