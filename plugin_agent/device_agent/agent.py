@@ -98,6 +98,8 @@ class Agent:
         self._serving: Accepted | None = None
         self._kept: Accepted | None = None
         self._keep_told = ""
+        self._keeping: asyncio.Task[None] | None = None
+        self._kubelet_seen: tuple[object, str] | None = None
         self._transitions = Transitions()
         self._offering = False
         self._stopping = False
@@ -113,23 +115,8 @@ class Agent:
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop_soon, stop)
-        options, settings = self._options, self._settings
-        self._hint = asyncio.Event()
-        self._directory = KubeletDirectory(options.kubelet_dir, poll_seconds=settings.directory_poll)
-        self._directory.listen(self, self._publish_soon)
-        self._pod_resources = PodResources(
-            options.pod_resources, deadline=settings.holders_deadline, itself=options.pod
-        )
-        self._holders = HolderPoll(
-            self._pod_resources, ours=self._table.ours, deliver=self._holders_known, settings=settings
-        )
-        self._reporter = (
-            report.Reporter(
-                options.api, identity=options.identity, build=self._inventory, settings=settings, metrics=self._metrics
-            )
-            if options.api
-            else None
-        )
+        options = self._options
+        self.prepare()
         self._probes.start()
         logger.info("probes", extra={"port": self._probes.port})
         if removed := sockets.remove_stale(options.kubelet_dir, owner=options.owner):
@@ -143,6 +130,26 @@ class Agent:
             self._spawn("report", self._reporter.run)
         await stop.wait()
         await self._put_away()
+
+    def prepare(self) -> None:
+        """Makes the parts that need a running loop; nothing works yet."""
+        options, settings = self._options, self._settings
+        self._hint = asyncio.Event()
+        self._directory = KubeletDirectory(options.kubelet_dir, poll_seconds=settings.directory_poll)
+        self._directory.listen(self, self._kubelet_looked_at)
+        self._pod_resources = PodResources(
+            options.pod_resources, deadline=settings.holders_deadline, itself=options.pod
+        )
+        self._holders = HolderPoll(
+            self._pod_resources, ours=self._table.ours, deliver=self._holders_known, settings=settings
+        )
+        self._reporter = (
+            report.Reporter(
+                options.api, identity=options.identity, build=self._inventory, settings=settings, metrics=self._metrics
+            )
+            if options.api
+            else None
+        )
 
     # Start and end
 
@@ -242,7 +249,8 @@ class Agent:
         if not self._offering:
             await self._first_holders()
         self._changed(changed)
-        await self._keep(wanted)
+        if wanted is not self._kept and (self._keeping is None or self._keeping.done()):
+            self._keeping = self._spawn("keep", lambda: self._keep(wanted))  # a disk that hangs must not stop scans
 
     def _look(self, document: Document, held: frozenset[str]) -> tuple[Selection, tuple[str, ...]]:
         """In the scan's thread: it reads the node's files."""
@@ -269,8 +277,6 @@ class Agent:
 
     async def _keep(self, accepted: Accepted) -> None:
         """Tried again after each scan until it succeeds: the directory may come with the kubelet."""
-        if accepted is self._kept:
-            return
         try:
             problem = await self._state_worker.call(
                 lambda: self._configuration.keep(accepted), seconds=self._settings.scan_deadline
@@ -311,6 +317,13 @@ class Agent:
                     self._registrations[name].look()  # its options may be others now
         self._publish_soon()
 
+    def _kubelet_looked_at(self) -> None:
+        """After every change in the kubelet's directory: its checkpoint, say, which is nothing that anybody is told."""
+        seen = (self._directory.life, self._directory.problem)
+        if seen != self._kubelet_seen:
+            self._kubelet_seen = seen
+            self._publish_soon()
+
     def _offer(self, name: str) -> None:
         registration = self._registrations[name] = Registration(
             name,
@@ -322,21 +335,22 @@ class Agent:
             allocated=self._holders.allocated,
             changed=self._publish_soon,
         )
-        before = self._offers.get(name)
+        task = f"resource {name}"
+        before = [earlier for earlier in self._tasks if earlier.get_name() == task]
 
         async def run() -> None:
-            if before is not None and not before.done():
+            if before:
                 # two streams of one resource would end each other in the kubelet
-                await asyncio.wait((before,))
+                await asyncio.wait(before)
                 await asyncio.sleep(self._settings.stream_settle)
             await registration.run()
 
-        self._offers[name] = self._spawn(f"resource {name}", run)
+        self._offers[name] = self._spawn(task, run)
 
     def _withdraw(self, name: str) -> None:
         logger.info("no longer offered", extra={"resource": name})
         del self._registrations[name]
-        self._offers[name].cancel()
+        self._offers.pop(name).cancel()
 
     # What others see
 

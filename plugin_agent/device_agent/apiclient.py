@@ -117,7 +117,5 @@ def _reason(content: bytes) -> str:
 
 
 def _seconds(text: str | None) -> float:
-    try:
-        return max(float(text or 0), 0.0)
-    except ValueError:
-        return 0.0  # a date: our own back-off will do
+    # a date, too: our own back-off will do
+    return float(text) if text and text.isascii() and text.isdecimal() else 0.0

@@ -253,7 +253,7 @@ class Reporter:
         log("the inventory is not written", extra={"error": text})
         self._told = text
         self._failures += 1
-        asked = error.retry_after if isinstance(error, ApiError) else 0.0
+        asked = min(error.retry_after, self._settings.heartbeat) if isinstance(error, ApiError) else 0.0
         # the whole fleet comes back at once after an outage
         most = min(self._settings.report_interval * 2.0 ** min(self._failures, 10), self._settings.report_spread)
         return max(asked, most / 2) + _spread(most / 2)

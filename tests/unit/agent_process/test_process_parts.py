@@ -6,6 +6,7 @@ import json
 import logging
 import socket
 import stat
+import struct
 import tempfile
 import threading
 import urllib.error
@@ -278,6 +279,20 @@ def test_without_a_host_both_address_families_answer() -> None:
         server.stop()
 
 
+def test_a_client_that_goes_away_is_no_traceback(
+    probes: tuple[telemetry.Metrics, str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    _, url = probes
+    port = int(url.rpartition(":")[2])
+    gone = struct.pack("ii", 1, 0)  # SO_LINGER of 0 s: close sends a reset
+    for _ in range(20):
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, gone)
+            client.sendall(b"GET /metrics HTTP/1.1\r\n")
+    assert fetched(f"{url}/healthz")[0] == 200
+    assert capfd.readouterr().err == ""
+
+
 # Transitions
 
 
@@ -355,3 +370,8 @@ def test_a_log_line_is_a_constant_message_and_fields(style: str, line: object) -
     formatter = telemetry._Fields(as_json=style == "json")
     made = formatter.format(record(resource="example.com/a", error="two words", msecs=0))
     assert (json.loads(made) if style == "json" else made) == line
+
+
+def test_a_value_cannot_begin_a_line_of_its_own() -> None:
+    made = telemetry._Fields(as_json=False).format(record(error="a\nb", msecs=0))
+    assert made.endswith("registered error='a\\nb'")
