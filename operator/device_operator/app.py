@@ -19,10 +19,10 @@ import kopf
 from device_agent.contract import names
 
 from device_operator import __version__, errors, handlers, telemetry
-from device_operator.cluster import client as api
 from device_operator.cluster.apply import Applier
 from device_operator.cluster.cache import CONFIGS, ClusterCache
-from device_operator.cluster.client import UNREACHABLE, ApiError, Client, Connection
+from device_operator.cluster.client import UNREACHABLE, ApiError, Client
+from device_operator.cluster.connection import Connection, connect
 from device_operator.cluster.events import EventWriter
 from device_operator.cluster.lease import Election, LeaseSettings
 from device_operator.configs import ConfigStore
@@ -67,7 +67,7 @@ async def _main(settings: Settings) -> None:
         raise errors.UsageError(f"--listen {settings.listen}: {error}") from error
     logger.info("started", extra={"version": __version__, "namespace": settings.namespace, "listen": settings.listen})
     try:
-        connection = await api.connect(kubeconfig=settings.kubeconfig, context=settings.context)
+        connection = await connect(kubeconfig=settings.kubeconfig, context=settings.context)
         client = Client(
             connection,
             timeout=settings.request_timeout_seconds,

@@ -66,7 +66,6 @@ class DaemonSetView:
     observed_generation: int = 0
     desired: int = 0
     updated: int = 0
-    available: int = 0
     annotations: Mapping[str, str] = field(default_factory=dict)
     terms: tuple[Term, ...] = ()
     tolerations: tuple[Toleration, ...] = ()

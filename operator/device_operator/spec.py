@@ -278,7 +278,10 @@ def _agent_problems(agent: AgentSettings, at: str) -> Iterator[str]:
         yield f"{at}.priorityClassName: {priority!r} is no name of a PriorityClass"
     root = agent.kubelet_root_dir
     if root is not None and not _PATH.fullmatch(root):
-        yield f"{at}.kubeletRootDir: {root!r} must be the kubelet's --root-dir, absolute and without '..' and '//'"
+        yield (
+            f"{at}.kubeletRootDir: {root!r} must be the absolute path of the kubelet's --root-dir, "
+            "without '..' and '//'"
+        )
 
 
 def _compute_problems(compute: ComputeResources, at: str) -> Iterator[str]:

@@ -20,7 +20,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cluster"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "operator"))
 
-from device_operator.cluster.client import ApiError, Client, Object, Resource, connect
+from device_operator.cluster.client import ApiError, Client, Object, Resource
+from device_operator.cluster.connection import connect
 from kubeapi import CONFIGS, NAMESPACE, Kube, Owned, both, condition, config, eventually, pool
 from localcluster import Cluster, LocalClusterError, Profile, places
 from measuring import Result, measure, parser

@@ -166,9 +166,6 @@ class ClusterCache:
             logger.warning("events not read", extra={"daemonset": name, "error": str(error)})
         return tuple(sorted((views.failed_create(i) for i in items), key=lambda f: f.last_seen))
 
-    def forget(self, daemonset: str) -> None:
-        self._failed.pop(daemonset, None)
-
     def _prune_inventory(self, raw: Object, before: InventoryView | None) -> InventoryView:
         return views.inventory(raw, before, now=self._now())
 

@@ -83,7 +83,6 @@ def daemonset(raw: Object, _: Owned | None) -> Owned:
         observed_generation=status.get("observedGeneration", 0),
         desired=status.get("desiredNumberScheduled", 0),
         updated=status.get("updatedNumberScheduled", 0),
-        available=status.get("numberAvailable", 0),
         annotations=annotations,
         terms=tuple(_decoded(Term, _node_terms(pod_spec))),
         tolerations=tuple(_decoded(Toleration, pod_spec.get("tolerations", ()))),
