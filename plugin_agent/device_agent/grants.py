@@ -255,8 +255,7 @@ def _companions(
             members, partial(_companion, spec), where=f"inject.deviceNodes[{i}].hostPath", optional=spec.optional
         )
         for grant in grants:
-            # {position} leads to another file in each container: nobody can look for it now
-            known = "{position}" in grant.host_path or exists(_parsed(grant.host_path).render({}))
+            known = exists(_parsed(grant.host_path).render({}))
             if not known and not spec.optional:
                 problem = problem or (COMPANION_MISSING, f"{grant.host_path} does not exist on the node")
             if known or not spec.optional:

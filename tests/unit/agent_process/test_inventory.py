@@ -68,7 +68,7 @@ def snapshot(*devices: DeviceState, **fields: Any) -> TableSnapshot:
         healthy=sum(d.health is Health.HEALTHY for d in devices),
         message="",
     )
-    values = {"excluded": (), "refused": {}, "holders_known": True, "unknown_held": ()}
+    values = {"excluded": (), "refused": {}, "holders_known": True}
     return TableSnapshot(resources=(resource,), **(values | fields))
 
 

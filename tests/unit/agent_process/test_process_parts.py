@@ -310,7 +310,7 @@ def state(number: int, *, reason: str = "") -> DeviceState:
 def shot(*devices: DeviceState) -> TableSnapshot:
     resource = ResourceState(name="e.com/a", entry="e.com/a", devices=devices, capacity=0, allocated=0, healthy=0,
                              message="")  # fmt: skip
-    return TableSnapshot(resources=(resource,), excluded=(), refused={}, holders_known=True, unknown_held=())
+    return TableSnapshot(resources=(resource,), excluded=(), refused={}, holders_known=True)
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, str]]:
