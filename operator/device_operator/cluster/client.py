@@ -189,7 +189,7 @@ class Client:
             "watch", resource, "GET", resource.path(), params=params, timeout=self._watch_timeout, accept=accept
         ) as response:
             async for line in _lines(response.content):
-                event = json.loads(line)
+                event = _parsed(line, request=request)
                 if event["type"] == "ERROR":
                     raise _error_of(event["object"], code=int(event["object"].get("code", 500)), request=request)
                 yield WatchEvent(event["type"], event["object"])
@@ -249,8 +249,7 @@ class Client:
                     content=content,
                     accept=accept,
                 ) as response:
-                    answer: Object = json.loads(await response.read())
-                    return answer
+                    return _parsed(await response.read(), request=f"{verb} {resource}")
             except ApiError as error:
                 if last or error.retry_after is None:
                     raise
@@ -315,6 +314,14 @@ async def _refusal(response: aiohttp.ClientResponse, *, request: str) -> ApiErro
         seconds = response.headers.get("Retry-After", "")
         error.retry_after = min(float(seconds), 30.0) if seconds.isdigit() else 1.0
     return error
+
+
+def _parsed(raw: bytes, *, request: str) -> Object:
+    try:
+        answer: Object = json.loads(raw)
+    except ValueError as error:  # a proxy's page, or half an answer
+        raise aiohttp.ClientPayloadError(f"the answer to {request} is no JSON: {error}") from error
+    return answer
 
 
 def _error_of(status: Object, *, code: int, request: str) -> ApiError:

@@ -190,3 +190,14 @@ async def test_a_kubeconfig_that_is_none_is_one_line(content: bytes, tmp_path: P
     file.write_bytes(content)
     with pytest.raises(errors.UsageError, match="no usable cluster configuration"):
         await connect(kubeconfig=str(file))
+
+
+async def test_an_answer_that_is_no_json_is_none(serve: Serve) -> None:
+    async def page(_: web.Request) -> web.Response:
+        return web.Response(text="<html>welcome</html>\n")
+
+    client = await serve(page)
+    with pytest.raises(UNREACHABLE, match=r"the answer to get nodes is no JSON"):
+        await client.get(NODES, "n")
+    with pytest.raises(UNREACHABLE, match=r"the answer to watch nodes is no JSON"):
+        [event async for event in client.watch(NODES, version="1")]
