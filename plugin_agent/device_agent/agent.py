@@ -36,7 +36,7 @@ from device_agent.selection import select
 from device_agent.settings import Settings
 from device_agent.snapshot import Health
 from device_agent.telemetry import Metrics, ProbeServer, ResourceCount
-from device_agent.transitions import Transitions
+from device_agent.transitions import ScanErrors, Transitions
 from device_agent.units import Selection
 from device_agent.worker import Worker, WorkerBusyError
 
@@ -94,7 +94,7 @@ class Agent:
         self._scanner = Scanner(Roots.below(options.host_root))
         self._scan_worker = Worker("scan")
         self._state_worker = Worker("state")
-        self._scan_told: tuple[str, ...] = ()
+        self._scan_errors = ScanErrors()
         self._serving: Accepted | None = None
         self._kept: Accepted | None = None
         self._keep_told = ""
@@ -260,10 +260,7 @@ class Agent:
     def _scan_problems(self, errors: tuple[str, ...]) -> None:
         if errors:
             self._metrics.scan_failed()
-        if errors != self._scan_told:
-            for error in errors:
-                logger.warning("scan", extra={"error": error})
-            self._scan_told = errors
+        self._scan_errors.log(errors)
 
     async def _first_holders(self) -> None:
         """Ids that are held and no longer found are to be in the first list; but the kubelet is not kept waiting."""

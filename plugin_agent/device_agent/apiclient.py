@@ -96,6 +96,8 @@ class ApiServer:
             token = self.token_file.read_text().strip()
         except OSError:
             token = ""  # the server's 401 says what is wrong
+        if not (token.isascii() and token.isprintable()):
+            raise ValueError(f"there is no token in {self.token_file}")  # http.client's own error would show it
         if token:
             headers["Authorization"] = f"Bearer {token}"
         return headers

@@ -129,6 +129,31 @@ def test_sigterm_ends_the_process_while_a_scan_hangs(node: Node, start: Start, k
     assert node.sockets() == set()
 
 
+UNREADABLE = """
+import dataclasses
+from device_agent.discovery.scanner import Scanner
+real = Scanner.scan
+scans = 0
+def scan(self, document):
+    global scans
+    scans += 1
+    # one goes, one comes
+    errors = tuple(f"/sys/{number}: Permission denied" for number in range(scans, scans + 1000))
+    return dataclasses.replace(real(self, document), errors=errors)
+Scanner.scan = scan
+"""
+
+
+def test_a_thousand_files_that_cannot_be_read_are_a_few_lines(node: Node, start: Start, kubelet: Kubelet) -> None:
+    node.configure(document(simulated()))
+    agent = start(prelude=UNREADABLE, settings={"scan_interval": 0.01})
+    kubelet.wait_for(SIM, 4)
+    until(lambda: (agent.metric("device_agent_scan_errors_total") or 0) >= 10, what="ten scans")
+    scans = agent.metric("device_agent_scan_errors_total")
+    assert len(agent.said("scan")) <= 20 + scans
+    assert agent.said("more could not be read")[0]["files"] == 980
+
+
 HANGING_DISK = """
 import pathlib, time
 from device_agent.nodestate import NodeState

@@ -148,6 +148,19 @@ def test_it_says_what_the_table_says() -> None:
     }
 
 
+def test_no_more_is_said_than_the_kind_can_hold() -> None:
+    many = {f"attr.{n:03}": "x" for n in range(300)}
+    status = valid(made(device(attributes=many)))
+    assert list(status["devices"][0]["attributes"]) == sorted(many)[:256]
+    names = [f"e.com/{n}" for n in range(1100)]
+    resources = tuple(
+        ResourceState(name=n, entry=n, devices=(), capacity=0, allocated=0, healthy=0, message="") for n in names
+    )
+    shot = TableSnapshot(resources=resources, excluded=(), refused={}, holders_known=True)
+    status = valid(report.inventory(shot, observed(), identity=WHO, limit=LIMIT))
+    assert (len(status["resources"]), status["resourcesOmitted"]) == (1024, 76)
+
+
 def test_unknown_holders_are_said() -> None:
     assert valid(made(holders_known=False))["podResources"] == "Unavailable"
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from device_agent import telemetry
+from device_agent.apiclient import ApiError, ApiServer
 from device_agent.dirwatch import DirectoryWatch
 from device_agent.holders import Holder
 from device_agent.kubelet import sockets
@@ -291,6 +292,18 @@ def test_a_client_that_goes_away_is_no_traceback(
             client.sendall(b"GET /metrics HTTP/1.1\r\n")
     assert fetched(f"{url}/healthz")[0] == 200
     assert capfd.readouterr().err == ""
+
+
+# The API server
+
+
+def test_a_token_that_is_none_is_told_without_being_shown(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("first\nsecret")
+    server = ApiServer(url="http://127.0.0.1:9", token_file=tmp_path / "token")
+    with pytest.raises(ApiError) as told:
+        server.request("GET", "/")
+    assert "secret" not in str(told.value)
+    assert str(told.value) == f"GET /: there is no token in {tmp_path / 'token'}"
 
 
 # Transitions
