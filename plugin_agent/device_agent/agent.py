@@ -30,7 +30,7 @@ from device_agent.discovery.scanner import Scanner
 from device_agent.holders import Holders
 from device_agent.kubelet import sockets
 from device_agent.kubelet.podresources import HolderPoll, PodResources
-from device_agent.kubelet.registration import KubeletDirectory, Registration
+from device_agent.kubelet.registration import KubeletDirectory, Registration, RegistrationState
 from device_agent.nodestate import NodeState
 from device_agent.selection import select
 from device_agent.settings import Settings
@@ -99,7 +99,7 @@ class Agent:
         self._kept: Accepted | None = None
         self._keep_told = ""
         self._keeping: asyncio.Task[None] | None = None
-        self._kubelet_seen: tuple[object, str] | None = None
+        self._kubelet_seen: object = None
         self._transitions = Transitions()
         self._offering = False
         self._stopping = False
@@ -115,11 +115,10 @@ class Agent:
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop_soon, stop)
-        options = self._options
         self.prepare()
         self._probes.start()
         logger.info("probes", extra={"port": self._probes.port})
-        if removed := sockets.remove_stale(options.kubelet_dir, owner=options.owner):
+        if removed := sockets.remove_stale(self._options.kubelet_dir, owner=self._options.owner):
             logger.info("stale sockets removed", extra={"sockets": ",".join(removed)})
         self._spawn("turn", self._turn)
         self._spawn("kubelet", self._directory.watch)
@@ -384,13 +383,11 @@ class Agent:
         """What keeps the agent from being ready: neither the API server nor a device's health."""
         if self._serving is None:
             return (self._configuration.error or "the first scan is not done",)
-        missing = []
-        for name in self._table.resources():
-            registration = self._registrations.get(name)
-            if registration is None or not registration.state.registered:
-                why = registration.state.message if registration else ""
-                missing.append(f"{name} is not registered: {why or 'not tried yet'}")
-        return tuple(missing)
+        none = RegistrationState(registered=False, since=None, message="not tried yet")
+        states = {n: r.state if (r := self._registrations.get(n)) else none for n in self._table.resources()}
+        return tuple(
+            f"{n} is not registered: {s.message or none.message}" for n, s in states.items() if not s.registered
+        )
 
     def _inventory(self) -> dict[str, Any]:
         observed = report.Observed(

@@ -14,7 +14,7 @@ from device_agent.holders import Holder
 from device_agent.kubelet.registration import RegistrationState
 from device_agent.snapshot import DeviceState, Health, ResourceState, TableSnapshot
 from device_agent.units import Excluded, Grants, Identity, Unit
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 CRD = yaml.safe_load((Path(__file__).parents[3] / "crds" / "nodedeviceinventories.yaml").read_text())
@@ -285,6 +285,7 @@ def devices(draw: st.DrawFn) -> Iterator[DeviceState]:
     )
 
 
+@settings(deadline=None)
 @given(st.lists(devices(), max_size=30), st.integers(4_000, 20_000), texts)
 def test_whatever_there_is_the_object_is_valid_and_within_its_bytes(
     found: list[DeviceState], limit: int, error: str

@@ -14,7 +14,7 @@ from device_agent.contract.document import (
     parse_resource,
 )
 from device_agent.contract.template import MissingAttributeError, TemplateError, parse_template
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 
@@ -223,6 +223,7 @@ def test_templates_render_and_keep_literal_braces():
         template.render({})
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_any_text_is_a_template_or_a_template_error(text: str):
     try:
@@ -233,6 +234,7 @@ def test_any_text_is_a_template_or_a_template_error(text: str):
         assert template.render(dict.fromkeys(template.names, "")) is not None
 
 
+@settings(deadline=None)
 @given(st.text(min_size=1), st.integers(0, 10_000), st.one_of(st.none(), st.text(min_size=1)))
 def test_ids_fit_the_kubelet_and_replicas_never_meet(value: str, index: int, entry: str | None):
     device = names.device_id(value, entry=entry)
@@ -244,11 +246,13 @@ def test_ids_fit_the_kubelet_and_replicas_never_meet(value: str, index: int, ent
     assert (replica == device) == (index == 0)
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(min_size=1), min_size=2, max_size=8, unique=True))
 def test_different_values_give_different_ids(values: list[str]):
     assert len({names.device_id(v) for v in values}) == len(values)
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_a_rendered_name_is_a_resource_name_or_refused(text: str):
     try:
