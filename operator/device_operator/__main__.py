@@ -30,7 +30,7 @@ Flags of `render`: -f FILE (- is standard input; several documents allowed) and 
 Exit status: 0 ended by a signal or done; 1 a lost Lease, a missing permission, a fault; 2 wrong usage or input.
 
 What `run` asks of its ServiceAccount:
-    cluster            devicepluginconfigs get,list,watch; devicepluginconfigs/status patch;
+    cluster            devicepluginconfigs list,watch; devicepluginconfigs/status patch;
                        nodedeviceinventories list,watch,delete; nodes list,watch
     its namespace      daemonsets list,watch,get,create,update,delete; configmaps list,watch,get,create,update,delete;
                        pods list,watch; events list; leases get,create,update

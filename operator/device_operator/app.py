@@ -19,10 +19,10 @@ import kopf
 from device_agent.contract import names
 
 from device_operator import __version__, errors, handlers, telemetry
-from device_operator.cluster import client as api
 from device_operator.cluster.apply import Applier
 from device_operator.cluster.cache import CONFIGS, ClusterCache
-from device_operator.cluster.client import UNREACHABLE, ApiError, Client, Connection
+from device_operator.cluster.client import UNREACHABLE, ApiError, Client
+from device_operator.cluster.connection import Connection, connect
 from device_operator.cluster.events import EventWriter
 from device_operator.cluster.lease import Election, LeaseSettings
 from device_operator.configs import ConfigStore
@@ -63,11 +63,11 @@ async def _main(settings: Settings) -> None:
     seen = Telemetry(health)
     try:
         runner = await telemetry.serve(seen, settings.listen)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, OverflowError) as error:
         raise errors.UsageError(f"--listen {settings.listen}: {error}") from error
     logger.info("started", extra={"version": __version__, "namespace": settings.namespace, "listen": settings.listen})
     try:
-        connection = await api.connect(kubeconfig=settings.kubeconfig, context=settings.context)
+        connection = await connect(kubeconfig=settings.kubeconfig, context=settings.context)
         client = Client(
             connection,
             timeout=settings.request_timeout_seconds,
@@ -142,10 +142,16 @@ async def _lead(
     pacer = Pacer(queue, coalesce=settings.coalesce_seconds)
     listed = asyncio.Event()
     events = EventWriter(client, identity=identity)
+
+    def reconsider() -> None:
+        for config in configs:
+            pacer.enqueue(config.identity.name)
+
     cache = ClusterCache(
         namespace=settings.namespace,
         enqueue=pacer.enqueue,
-        concerned=configs.concerned,
+        concerned=lambda old, new: configs.concerned(old, new, daemonsets=cache.daemonsets_of),
+        reconsider=reconsider,
         heartbeat_stale=settings.heartbeat_stale_seconds,
         failed_create_seconds=settings.failed_create_seconds,
     )
@@ -158,6 +164,7 @@ async def _lead(
         settings=reconcile_settings(settings),
         clock=time.monotonic,
         report=seen.report,
+        reconsider=reconsider,
     )
     workers = Workers(queue=queue, reconciler=reconciler, pacer=pacer, observe=seen.observe_pass)
     seen.watch_ages = lambda: {c.resource.plural: c.age for c in cache.collections}
@@ -241,7 +248,10 @@ async def _resync(
     while True:
         try:
             await asyncio.sleep(wait)
-            found = [item async for page in client.pages(CONFIGS) for item in page["items"]]
+            found, version = [], 0
+            async for page in client.pages(CONFIGS):
+                found += page["items"]
+                version = int(page["metadata"]["resourceVersion"])
         except ApiError as error:
             if error.forbidden:
                 raise errors.PermissionMissingError(f"{CONFIGS} cannot be listed: {error.message}") from error
@@ -252,7 +262,7 @@ async def _resync(
             logger.warning("not listed", extra={"resource": str(CONFIGS), "error": str(error)})
             wait = 5.0
             continue
-        if changed := configs.replace(found):
+        if changed := configs.replace(found, version=version):
             for name in {*changed, *(c.identity.name for c in configs)}:
                 queue.add(name)
         listed.set()

@@ -16,6 +16,7 @@ from device_operator.caveats import caveats
 from device_operator.model import ApplyProblem, Notice
 from device_operator.nodes import NodeReport, State, clip
 from device_operator.pools import Accepted, Overlap, Rejected, describe, name_nodes
+from device_operator.spec import Spec
 
 ACCEPTED: Final = "Accepted"
 PROGRESSING: Final = "Progressing"
@@ -43,10 +44,12 @@ class Situation:
     """All that the conditions are judged on.
 
     `unhealthy`: entries of status.unhealthyDevices; `devices`: how many are known; `previous`: conditions by type.
+    `spec`: the accepted one, or after a rejection the one of what runs, if anything does.
     `pools`: names of those that should run, or after a rejection of those that do.
     """
 
     verdict: Accepted | Rejected
+    spec: Spec | None
     reports: Sequence[NodeReport]
     overlaps: Sequence[Overlap]
     problems: Sequence[ApplyProblem]
@@ -148,9 +151,7 @@ def _ready(situation: Situation) -> Judged:
     settled = basis[0].settled
     unserved = [r for r in basis if not r.served]
     blocking = [r for r in unserved if not (was_ready and _on_its_way(r))]
-    allowed = 0
-    if isinstance(situation.verdict, Accepted):
-        allowed = min(situation.verdict.spec.allowed_unavailable(len(basis)), len(basis) - 1)
+    allowed = min(situation.spec.allowed_unavailable(len(basis)) if situation.spec else 0, len(basis) - 1)
     message = f"{len(basis) - len(unserved)} of {len(basis)} {'settled nodes' if settled else 'nodes'} served"
     waiting = [r for r in situation.reports if r.young and not r.served]
     if settled and waiting:
@@ -254,7 +255,8 @@ def transitions(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Notice,
                     type=told[0],
                     reason=told[1] or condition["reason"],
                     message=clip(condition["message"], 1024),  # an Event's limit
-                    key=f"{kind}/{status}/{generation}/{condition['lastTransitionTime']}",
+                    # by the status that stands: a write that fails, or a restart before it, tells the same again
+                    key=f"{kind}/{earlier.get('status')}/{earlier.get('lastTransitionTime')}/{status}/{generation}",
                 )
             )
     return tuple(notices)

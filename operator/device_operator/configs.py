@@ -4,7 +4,7 @@ They are few. kopf's events bring changes; a list at the start and at every resy
 missed: kopf does not report what vanished while its watch was down.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -12,9 +12,13 @@ from typing import Any, Final
 from device_operator.cluster.client import Object
 from device_operator.cluster.views import moment
 from device_operator.errors import InvalidSpecError
-from device_operator.model import Identity, NodeView, OtherConfig
-from device_operator.pools import matches
-from device_operator.spec import Spec, parse_spec
+from device_operator.model import DaemonSetView, Identity, NodeView, OtherConfig
+from device_operator.pools import matches, running
+from device_operator.spec import Pool, Spec, parse_spec
+from device_operator.status import was_accepted
+
+Running = Callable[[Identity], Iterable[DaemonSetView]]
+"""The DaemonSets of an object, as the cache knows them."""
 
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 
@@ -50,10 +54,16 @@ class Config:
 
 
 class ConfigStore:
-    """By name; a newer resourceVersion replaces an older one, never the other way round."""
+    """By name; a newer resourceVersion replaces an older one, never the other way round.
+
+    Events, lists and answers to our own writes bring objects, and may overtake each other: one that was dropped
+    does not come back with the one that is late.
+    """
 
     def __init__(self) -> None:
         self._configs: dict[str, Config] = {}
+        self._dropped: set[str] = set()
+        self._verdicts: dict[str, tuple[int, bool]] = {}
 
     def get(self, name: str) -> Config | None:
         return self._configs.get(name)
@@ -64,8 +74,13 @@ class ConfigStore:
     def put(self, raw: Object) -> bool:
         """True when it is new, its generation moved or its deletion began: what a pass must look at."""
         meta = raw["metadata"]
+        if meta["uid"] in self._dropped:
+            return False
         before = self._configs.get(meta["name"])
-        if before is None or before.identity.uid != meta["uid"]:
+        if before is not None and before.identity.uid != meta["uid"]:
+            self._drop(before)
+            before = None
+        if before is None:
             self._configs[meta["name"]] = _parsed(raw)
             return True
         if int(meta["resourceVersion"]) < int(before.raw["metadata"]["resourceVersion"]):
@@ -78,26 +93,60 @@ class ConfigStore:
 
     def drop(self, name: str, *, uid: str) -> bool:
         """True when exactly this object was known."""
+        self._dropped.add(uid)
         known = self._configs.get(name)
         if known is None or known.identity.uid != uid:
             return False
-        del self._configs[name]
+        self._drop(known)
         return True
 
-    def replace(self, found: Iterable[Object]) -> set[str]:
-        """A complete list: the names that appeared, moved or vanished."""
+    def _drop(self, config: Config) -> None:
+        self._dropped.add(config.identity.uid)
+        self._verdicts.pop(config.identity.uid, None)
+        del self._configs[config.identity.name]
+
+    def replace(self, found: Iterable[Object], *, version: int) -> set[str]:
+        """A complete list as of resourceVersion `version`: the names that appeared, moved or vanished."""
         changed, listed = set(), set()
         for raw in found:
             name = raw["metadata"]["name"]
             listed.add(name)
             if self.put(raw):
                 changed.add(name)
-        vanished = set(self._configs) - listed
+        vanished = {
+            name
+            for name, config in self._configs.items()
+            if name not in listed and int(config.raw["metadata"]["resourceVersion"]) <= version
+        }
         for name in vanished:
-            del self._configs[name]
+            self._drop(self._configs[name])
+        self._dropped.clear()  # what is still on its way is of now
         return changed | vanished
 
-    def others(self, name: str) -> tuple[OtherConfig, ...]:
+    def judged(self, config: Config, *, accepted: bool) -> None:
+        """The verdict on a generation counts for others from now on, not from when the status has it."""
+        self._verdicts[config.identity.uid] = (config.generation, accepted)
+
+    def was_accepted(self, config: Config) -> bool:
+        """Whether the present generation has been, which is never taken back."""
+        return was_accepted(config.raw) or self._verdicts.get(config.identity.uid) == (config.generation, True)
+
+    def accepted(self, config: Config) -> bool | None:
+        """How the object's spec counts for others; None: not judged yet.
+
+        One that was accepted before an edit keeps its place until the edit is judged: what was accepted earlier wins.
+        """
+        generation, accepted = self._verdicts.get(config.identity.uid, (0, False))
+        if generation == config.generation:
+            return accepted
+        for condition in config.status.get("conditions", ()):
+            if condition.get("type") == "Accepted":
+                if condition.get("status") == "True":
+                    return True
+                return False if condition.get("observedGeneration") == config.generation else None
+        return None
+
+    def others(self, name: str, *, daemonsets: Running = lambda _: ()) -> tuple[OtherConfig, ...]:
         """All but `name`; one that is being deleted still holds its nodes."""
         return tuple(
             OtherConfig(
@@ -105,33 +154,34 @@ class ConfigStore:
                 uid=other.identity.uid,
                 created=other.created,
                 spec=other.spec,
-                accepted=accepted_of(other),
+                accepted=self.accepted(other),
+                running=_pools(running(daemonsets(other.identity))),
             )
             for other in sorted(self._configs.values(), key=lambda c: c.identity.name)
             if other.identity.name != name
         )
 
-    def concerned(self, old: NodeView | None, new: NodeView | None) -> set[str]:
+    def concerned(self, old: NodeView | None, new: NodeView | None, *, daemonsets: Running = lambda _: ()) -> set[str]:
         """The objects of which a pool matches the node, before or after its change."""
         return {
             config.identity.name
             for config in self._configs.values()
-            if config.spec is not None
-            and any(matches(pool, node) for pool in config.spec.pools for node in (old, new) if node is not None)
+            if any(
+                matches(pool, node)
+                for pool in self._watched(config, daemonsets)
+                for node in (old, new)
+                if node is not None
+            )
         }
 
+    def _watched(self, config: Config, daemonsets: Running) -> tuple[Pool, ...]:
+        if self.accepted(config):
+            return _pools(config.spec)
+        return (*_pools(config.spec), *_pools(running(daemonsets(config.identity))))
 
-def accepted_of(config: Config) -> bool | None:
-    """How the object counts for others, by its own status; None: not judged yet.
 
-    One that was accepted before an edit keeps its place until the edit is judged: what was accepted earlier wins.
-    """
-    for condition in config.status.get("conditions", ()):
-        if condition.get("type") == "Accepted":
-            if condition.get("status") == "True":
-                return True
-            return False if condition.get("observedGeneration") == config.generation else None
-    return None
+def _pools(spec: Spec | None) -> tuple[Pool, ...]:
+    return spec.pools if spec is not None else ()
 
 
 def _parsed(raw: Object) -> Config:

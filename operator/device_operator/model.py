@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from device_operator.scheduling import OS_LABEL, Taint
-from device_operator.spec import Spec
+from device_operator.scheduling import OS_LABEL, Taint, Term, Toleration
+from device_operator.spec import DEFAULT_MAX_UNAVAILABLE, Pool, Spec
 
 __all__ = [
     "ApplyProblem",
@@ -54,7 +54,10 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonSetView:
-    """A DaemonSet of ours. `pool`: value of the label; counts from its status."""
+    """A DaemonSet of ours. `pool`: value of the label; counts from its status.
+
+    `terms`, `tolerations`, `serves`, `max_unavailable`: what it was rendered from, as it stands on the cluster.
+    """
 
     name: str
     uid: str
@@ -63,9 +66,11 @@ class DaemonSetView:
     observed_generation: int = 0
     desired: int = 0
     updated: int = 0
-    available: int = 0
-    labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
+    terms: tuple[Term, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    serves: tuple[str, ...] = ()
+    max_unavailable: int | str = DEFAULT_MAX_UNAVAILABLE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +154,7 @@ class Observed:
 class OtherConfig:
     """Another DevicePluginConfig. `accepted`: of its present generation; None: not judged yet.
 
-    `spec`: None where it cannot be parsed.
+    `spec`: None where it cannot be parsed. `running`: the pools of its DaemonSets, whatever became of its spec.
     """
 
     name: str
@@ -157,6 +162,7 @@ class OtherConfig:
     created: datetime
     spec: Spec | None
     accepted: bool | None = None
+    running: tuple[Pool, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

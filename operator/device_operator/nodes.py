@@ -19,7 +19,6 @@ from device_operator import scheduling
 from device_operator.caveats import EnvClash
 from device_operator.model import (
     ApplyProblem,
-    DaemonSetView,
     FailedCreate,
     Identity,
     InventoryView,
@@ -357,29 +356,3 @@ def _latest(events: Iterable[FailedCreate]) -> dict[str, FailedCreate]:
     for event in sorted(events, key=lambda e: e.last_seen):
         latest[event.daemonset] = event
     return latest
-
-
-def running_pools(observed: Observed, *, config_hash: str, template_hash: str) -> tuple[PoolView, ...]:
-    """What runs, whatever the spec says; `config_hash`, `template_hash`: names of the DaemonSets' annotations."""
-    nodes: defaultdict[str, set[str]] = defaultdict(set)
-    for pod in observed.pods:
-        if pod.node:
-            nodes[pod.pool].add(pod.node)
-    taken: set[str] = set()
-    pools = []
-    for view in sorted(observed.daemonsets, key=_by_pool):
-        here = nodes[view.pool] - taken
-        taken |= here
-        pools.append(
-            PoolView(
-                name=view.pool,
-                nodes=tuple(sorted(here)),
-                config_hash=view.annotations.get(config_hash, ""),
-                template_hash=view.annotations.get(template_hash, ""),
-            )
-        )
-    return tuple(pools)
-
-
-def _by_pool(view: DaemonSetView) -> str:
-    return view.pool

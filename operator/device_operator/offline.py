@@ -39,8 +39,10 @@ def render_file(filename: str, settings: RenderSettings) -> str:
     try:
         text = sys.stdin.read() if filename == "-" else Path(filename).read_text(encoding="utf-8")
         documents = [d for d in yaml.safe_load_all(text) if d is not None]
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, yaml.YAMLError) as error:  # ValueError: bytes that are no text, dates that are none
         raise errors.UsageError(f"{filename}: {error}") from error
+    except RecursionError as error:
+        raise errors.UsageError(f"{filename}: nested too deeply") from error
     if not documents:
         raise errors.UsageError(f"{filename}: no DevicePluginConfig in it")
     return "".join(_one(document, f"{filename}: document {n}", settings) for n, document in enumerate(documents, 1))

@@ -3,17 +3,18 @@
 A generation is judged against the nodes and objects of the moment. Once accepted it stays so: nodes that come to
 overlap later are told by `assignment` and degrade the object, because one mislabelled node must not freeze a fleet.
 A rejected generation is judged again at every pass, so that a mended label or a deleted rival lets it in.
+What an object runs counts as its own beside what its spec says: a refused or paused edit changes no agent.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
 from device_operator import scheduling
 from device_operator.errors import InvalidSpecError
-from device_operator.model import Identity, NodeView, OtherConfig
+from device_operator.model import DaemonSetView, Identity, NodeView, OtherConfig
 from device_operator.spec import Pool, Spec
 
 INVALID_SPEC: Final = "InvalidSpec"
@@ -71,6 +72,15 @@ def matches(pool: Pool, node: NodeView) -> bool:
     )
 
 
+def running(daemonsets: Iterable[DaemonSetView]) -> Spec | None:
+    """What an object's DaemonSets stand for, as far as pools go (`resources` is empty); None: there are none."""
+    views = sorted(daemonsets, key=lambda view: view.pool)
+    if not views:
+        return None
+    pools = (Pool(v.pool, node_selector_terms=v.terms, tolerations=v.tolerations, serves=v.serves) for v in views)
+    return Spec(resources=(), pools=tuple(pools), max_unavailable=views[0].max_unavailable)
+
+
 def accept(
     identity: Identity,
     spec: Spec,
@@ -88,8 +98,8 @@ def accept(
     if already:
         return Accepted(spec)
     order = (created, identity.name)
-    rivals = [o for o in others if o.accepted or (o.accepted is None and (o.created, o.name) < order)]
-    found = assignment(spec, nodes=nodes, others=rivals)
+    earlier = [replace(o, accepted=True) if o.accepted is None and (o.created, o.name) < order else o for o in others]
+    found = assignment(spec, nodes=nodes, others=earlier)
     for reason in (POOL_OVERLAP, RESOURCE_CONFLICT):
         hits = [overlap for overlap in found.overlaps if overlap.reason == reason]
         if hits:
@@ -98,8 +108,11 @@ def accept(
 
 
 def assignment(spec: Spec, *, nodes: Iterable[NodeView], others: Iterable[OtherConfig]) -> Assignment:
-    """The nodes of each pool, with every overlap there is now. `others`: the objects that count as rivals."""
-    rivals = [(o.name, pool) for o in others if o.spec is not None for pool in o.spec.pools]
+    """The nodes of each pool, with every overlap there is now.
+
+    `others` count with what they run, and with their spec once it is accepted.
+    """
+    rivals = [(o.name, pool) for o in others for pool in _held(o)]
     taken: dict[str, list[str]] = {pool.name: [] for pool in spec.pools}
     overlaps: list[Overlap] = []
     for node in sorted(nodes, key=lambda n: n.name):
@@ -109,11 +122,18 @@ def assignment(spec: Spec, *, nodes: Iterable[NodeView], others: Iterable[OtherC
         first = ours[0]
         taken[first.name].append(node.name)
         overlaps += (Overlap(node.name, POOL_OVERLAP, first.name, pool.name) for pool in ours[1:])
+        met: dict[Overlap, None] = {}  # what is accepted and what runs are the same most of the time
         for other, pool in rivals:
             shared = tuple(name for name in first.serves if name in pool.serves)
             if shared and matches(pool, node):
-                overlaps.append(Overlap(node.name, RESOURCE_CONFLICT, first.name, other, shared))
+                met[Overlap(node.name, RESOURCE_CONFLICT, first.name, other, shared)] = None
+        overlaps += met
     return Assignment({name: tuple(found) for name, found in taken.items()}, tuple(overlaps))
+
+
+def _held(other: OtherConfig) -> tuple[Pool, ...]:
+    accepted = other.spec.pools if other.accepted and other.spec is not None else ()
+    return (*accepted, *other.running)
 
 
 def describe(overlaps: Iterable[Overlap]) -> str:

@@ -19,12 +19,12 @@ from device_operator.cluster.cache import CONFIGS, INVENTORIES, ClusterCache
 from device_operator.cluster.client import ApiError, Client
 from device_operator.cluster.events import EventWriter
 from device_operator.cluster.views import Owned
-from device_operator.conditions import PROGRESSING
+from device_operator.conditions import ACCEPTED, PROGRESSING, by_type
 from device_operator.configs import Config, ConfigStore
-from device_operator.model import ApplyProblem, Identity, InventoryView, Observed
+from device_operator.model import ApplyProblem, Identity, InventoryView, Observed, OtherConfig
 from device_operator.nodes import settles_at
 from device_operator.pacing import LastWrite, Pace
-from device_operator.pools import Accepted, Assignment, Rejected, accept, assignment
+from device_operator.pools import Accepted, Assignment, Rejected, accept, assignment, running
 from device_operator.render import Manifest, RenderSettings, render
 from device_operator.status import StatusSettings
 
@@ -70,7 +70,7 @@ class _Memory:
 
 class Reconciler:
     """`clock`: monotonic seconds; `now`: aware UTC. `report(name, status, inventories)` is told what each pass saw,
-    with None for an object that is gone.
+    with None for an object that is gone. `reconsider()`: every object is to be looked at again.
     """
 
     def __init__(
@@ -85,6 +85,7 @@ class Reconciler:
         clock: Callable[[], float],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         report: Callable[[str, Mapping[str, Any] | None, Iterable[InventoryView]], None] = lambda *_: None,
+        reconsider: Callable[[], None] = lambda: None,
     ) -> None:
         self._client = client
         self._configs = configs
@@ -95,6 +96,7 @@ class Reconciler:
         self._clock = clock
         self._now = now
         self._report = report
+        self._reconsider = reconsider
         self._memories: dict[str, tuple[str, _Memory]] = {}
 
     async def reconcile(self, name: str) -> Pass:
@@ -106,14 +108,15 @@ class Reconciler:
             return Pass(result="gone")
         identity, memory = config.identity, self._memory(config.identity)
         nodes = tuple(self._cache.nodes)
-        verdict = self._judge(config)
-        assigned: Assignment | None = None
+        others = self._configs.others(name, daemonsets=self._cache.daemonsets_of)
+        verdict = self._judge(config, others)
+        self._configs.judged(config, accepted=isinstance(verdict, Accepted))
+        in_force = verdict.spec if isinstance(verdict, Accepted) else running(self._cache.daemonsets_of(identity))
+        assigned = assignment(in_force, nodes=nodes, others=others) if in_force else Assignment({})
         manifests: tuple[Manifest, ...] = ()
         problems: list[ApplyProblem] = []
         failure: Exception | None = None
         if isinstance(verdict, Accepted):
-            rivals = [other for other in self._configs.others(name) if other.accepted]
-            assigned = assignment(verdict.spec, nodes=nodes, others=rivals)
             manifests = self._rendered(config, verdict, memory)
             if verdict.spec.paused:
                 memory.orphans = {}
@@ -131,7 +134,8 @@ class Reconciler:
             manifests=manifests,
             settings=self._settings.status,
         )
-        self._report(name, new, observed.inventories)
+        served = {node for found in assigned.nodes.values() for node in found}
+        self._report(name, new, [i for i in observed.inventories if i.node in served])
         looks = [await self._write_status(config, new, observed, memory)]
         if failure is not None:
             raise failure
@@ -141,7 +145,7 @@ class Reconciler:
         again = min(looks)
         return Pass(result="accepted" if isinstance(verdict, Accepted) else "rejected", again=again)
 
-    def _judge(self, config: Config) -> Accepted | Rejected:
+    def _judge(self, config: Config, others: Iterable[OtherConfig]) -> Accepted | Rejected:
         if config.spec is None:
             assert config.problem is not None
             return Rejected.invalid(config.problem)
@@ -149,9 +153,9 @@ class Reconciler:
             config.identity,
             config.spec,
             nodes=self._cache.nodes,
-            others=self._configs.others(config.identity.name),
+            others=others,
             created=config.created,
-            already=status.was_accepted(config.raw),
+            already=self._configs.was_accepted(config),
         )
 
     def _rendered(self, config: Config, verdict: Accepted, memory: _Memory) -> tuple[Manifest, ...]:
@@ -233,14 +237,12 @@ class Reconciler:
     async def _observe(
         self,
         identity: Identity,
-        assigned: Assignment | None,
+        assigned: Assignment,
         problems: tuple[ApplyProblem, ...],
         memory: _Memory,
     ) -> Observed:
         cache, name = self._cache, identity.name
-        daemonsets = tuple(
-            o.daemonset for o in cache.owned(name) if o.owner_uid == identity.uid and o.daemonset is not None
-        )
+        daemonsets = cache.daemonsets_of(identity)
         pods = cache.pods_of(name)
         lacking = self._lacking(assigned, {pod.node for pod in pods}, memory)
         poor = sorted(d.name for d in daemonsets if d.pool in lacking)
@@ -255,9 +257,9 @@ class Reconciler:
             problems=problems,
         )
 
-    def _lacking(self, assigned: Assignment | None, on: set[str | None], memory: _Memory) -> set[str]:
+    def _lacking(self, assigned: Assignment, on: set[str | None], memory: _Memory) -> set[str]:
         """Pools with a node that has no pod. Events are not watched, so such a pool is looked at again by itself."""
-        pools = assigned.nodes if assigned is not None else {}
+        pools = assigned.nodes
         lacking = frozenset(node for nodes in pools.values() for node in nodes if node not in on)
         if lacking != memory.lacking:
             memory.lacking, memory.lacking_wait = lacking, self._settings.failed_create
@@ -287,15 +289,16 @@ class Reconciler:
                 return float("inf")
             raise
         memory.last_write = LastWrite(self._clock(), len(json.dumps(new, separators=(",", ":"))))
-        self._configs.put(written)
-        return float("inf")
+        # an edit that came in between is in the answer, and kopf's event of it will be older than what we know then
+        edited = self._configs.put(written)
+        if edited or _verdict(config.status) != _verdict(new):
+            self._reconsider()
+        return 0.0 if edited else float("inf")
 
-    def _next_look(
-        self, assigned: Assignment | None, observed: Observed, new: Mapping[str, Any], memory: _Memory
-    ) -> float:
+    def _next_look(self, assigned: Assignment, observed: Observed, new: Mapping[str, Any], memory: _Memory) -> float:
         """Seconds until something becomes true by the passing of time: `nodes` says what does."""
         settings, now = self._settings, observed.now
-        ours = {name for names in (assigned.nodes.values() if assigned else ()) for name in names}
+        ours = {name for names in assigned.nodes.values() for name in names}
         moments = [settles_at(node, settings.status) for node in observed.nodes if node.name in ours]
         stale = timedelta(seconds=settings.status.pod_stale)
         for pod in observed.pods:
@@ -326,6 +329,11 @@ class Reconciler:
         uid, _ = self._memories.pop(name, ("", None))
         self._events.forget(uid)
         self._report(name, None, ())
+
+
+def _verdict(status: Mapping[str, Any]) -> tuple[Any, ...]:
+    accepted = by_type(status).get(ACCEPTED, {})
+    return accepted.get("status"), accepted.get("observedGeneration")
 
 
 def _rolled_out(owned: Owned) -> bool:

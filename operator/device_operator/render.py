@@ -24,10 +24,13 @@ from device_operator.model import Identity
 from device_operator.scheduling import OS_LABEL, Expression, Operator, Term
 from device_operator.spec import AgentSettings, ComputeResources, LogLevel, Pool, PullPolicy, PullSecret, Spec, merged
 
+AGENT_CONTAINER: Final = "agent"
 ANNOTATION_CONFIG_HASH: Final = f"{names.GROUP}/config-hash"
 """On ConfigMap and DaemonSet (not on its pods): SHA-256 of the document, what agents report as observedConfigHash."""
 ANNOTATION_TEMPLATE: Final = f"{names.GROUP}/template-hash"
 """On DaemonSet and pod template: SHA-256 of the pod template without this annotation."""
+ANNOTATION_SERVES: Final = f"{names.GROUP}/serves"
+"""On DaemonSet: the entries that it serves, joined by commas. What runs tells so what it holds, without its spec."""
 POD_RESOURCES_DIR: Final = "/var/lib/kubelet/pod-resources"
 """In the agent's container; on the node it is below the kubelet's root directory."""
 
@@ -109,6 +112,7 @@ def _pool(identity: Identity, spec: Spec, pool: Pool, settings: RenderSettings) 
     needs = pod_needs(agent, served)
     values = {
         "agent": agent,
+        "agent_container": AGENT_CONTAINER,
         "annotation_config_hash": ANNOTATION_CONFIG_HASH,
         "config_hash": config_hash,
         "config_map": config_map,
@@ -154,6 +158,7 @@ def _pool(identity: Identity, spec: Spec, pool: Pool, settings: RenderSettings) 
             template_hash = _hash(template)
             for metadata in (body["metadata"], template["metadata"]):
                 metadata["annotations"][ANNOTATION_TEMPLATE] = template_hash
+            body["metadata"]["annotations"][ANNOTATION_SERVES] = ",".join(pool.serves)
         yield Manifest(
             pool=pool.name,
             kind=kind,
@@ -197,7 +202,7 @@ def _fill(kind: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_NOT_IN_YAML = re.compile("[\x7f-\x9f\ufeff\ufffe\uffff]")
+_NOT_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
 
 def _quoted(value: Any) -> str:

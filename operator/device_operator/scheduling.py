@@ -14,9 +14,12 @@ OS_LABEL: Final = "kubernetes.io/os"
 NODE_NAME_FIELD: Final = "metadata.name"
 
 _LABEL_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
-_LABEL_KEY = re.compile(rf"(?:[a-z0-9](?:[a-z0-9.-]{{0,251}}[a-z0-9])?/)?{_LABEL_NAME}")
+SUBDOMAIN: Final = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*"
+"""Pattern of a DNS subdomain, as most names of objects are; 253 characters at most."""
+_LABEL_KEY = re.compile(rf"(?:{SUBDOMAIN}/)?{_LABEL_NAME}")
 _LABEL_VALUE = re.compile(rf"(?:{_LABEL_NAME})?")
-_INTEGER = re.compile(r"[+-]?[0-9]+")
+_INTEGER = re.compile(r"[0-9]{1,18}")
+"""A label's value has no sign, so neither does what it is compared with; the scheduler reads 64 bits."""
 
 
 class Operator(StrEnum):
@@ -180,6 +183,8 @@ def term_problems(term: Term, at: str) -> Iterator[str]:
             yield f"{where}.key: {field.key!r} must be {NODE_NAME_FIELD}, the only field of nodes to select by"
         if field.operator not in (Operator.IN, Operator.NOT_IN) or len(field.values) != 1:
             yield f"{where}: needs operator In or NotIn and exactly one value; use one term per node name"
+        elif not re.fullmatch(SUBDOMAIN, field.values[0]):
+            yield f"{where}.values: {field.values[0]!r} is no name of a node"
 
 
 def _expression_problems(expression: Expression, at: str) -> Iterator[str]:
@@ -192,7 +197,7 @@ def _expression_problems(expression: Expression, at: str) -> Iterator[str]:
                 yield f"{at}.values: {problem}"
     elif operator in (Operator.GT, Operator.LT):
         if len(values) != 1 or not _INTEGER.fullmatch(values[0]):
-            yield f"{at}.values: operator {operator} needs exactly one whole number, as a string"
+            yield f"{at}.values: operator {operator} needs exactly one whole number without a sign, as a string"
     elif values:
         yield f"{at}.values: operator {operator} takes no values; remove them"
 

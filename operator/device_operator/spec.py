@@ -27,6 +27,9 @@ DEFAULT_POOL: Final = "default"
 DEFAULT_MAX_UNAVAILABLE: Final = "10%"
 MAX_CONFIG_NAME: Final = 40
 MAX_POOL_NAME: Final = 20
+MAX_INT32: Final = 2**31 - 1
+COMPUTE: Final = ("cpu", "memory", "ephemeral-storage")
+"""What an agent may be given; of other names the API server takes some, in requests and limits alike."""
 RESERVED_ENV: Final = (
     names.ENV_NODE,
     names.ENV_NAMESPACE,
@@ -41,9 +44,10 @@ RESERVED_ENV: Final = (
 )
 
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
-_SUBDOMAIN = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*")
+_SUBDOMAIN = re.compile(scheduling.SUBDOMAIN)
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _CDI_DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*=[A-Za-z0-9][A-Za-z0-9_.:-]*")
+_PATH = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[^/\0]+)+")
 _PERCENT = re.compile(r"(?:[1-9][0-9]?|100)%")
 
 
@@ -178,7 +182,7 @@ def parse_spec(obj: Mapping[str, Any]) -> Spec:
     raw = obj.get("spec")
     if not isinstance(raw, dict):
         raise InvalidSpecError((*problems, "spec: is missing; it needs at least spec.resources"))
-    for key in sorted(raw.keys() - _SPEC_FIELDS):
+    for key in sorted(map(str, raw.keys() - _SPEC_FIELDS)):
         near = difflib.get_close_matches(key, sorted(_SPEC_FIELDS), n=1)
         problems.append(f"spec.{key}: unknown field{f': did you mean {near[0]}?' if near else ''}")
 
@@ -306,13 +310,18 @@ def _agent_problems(agent: AgentSettings, at: str) -> Iterator[str]:
             yield f"{at}.env[{i}].name: {env.name} is set by the operator; it can not be overridden"
         elif env.name in seen:
             yield f"{at}.env[{i}].name: {env.name} is given twice; keep one"
+        if "\0" in env.value:
+            yield f"{at}.env[{i}].value: has a NUL, which no environment can hold"
         seen.add(env.name)
     priority = agent.priority_class_name
     if priority is not None and not _SUBDOMAIN.fullmatch(priority):
         yield f"{at}.priorityClassName: {priority!r} is no name of a PriorityClass"
     root = agent.kubelet_root_dir
-    if root is not None and (not root.startswith("/") or ".." in root.split("/") or root == "/"):
-        yield f"{at}.kubeletRootDir: {root!r} must be the absolute path of the kubelet's --root-dir, without '..'"
+    if root is not None and not _PATH.fullmatch(root):
+        yield (
+            f"{at}.kubeletRootDir: {root!r} must be the absolute path of the kubelet's --root-dir, "
+            "without '..' and '//'"
+        )
     if agent.driver_access is not None:
         yield from _driver_access_problems(agent.driver_access, f"{at}.driverAccess")
 
@@ -341,7 +350,9 @@ def _compute_problems(compute: ComputeResources, at: str) -> Iterator[str]:
     for kind, given in (("requests", compute.requests), ("limits", compute.limits)):
         for name, text in (given or {}).items():
             amount = quantity(text)
-            if amount is None:
+            if name not in COMPUTE:
+                yield f"{at}.{kind}.{name}: is nothing that an agent needs; there are {', '.join(COMPUTE)}"
+            elif amount is None:
                 yield f"{at}.{kind}.{name}: {text!r} is no quantity; write it as 100m, 0.5, 64Mi or 1Gi"
             else:
                 amounts[kind, name] = amount
@@ -358,7 +369,7 @@ def _max_unavailable(raw: object, problems: list[str]) -> int | str:
         problems.append(f"{at}: may have maxUnavailable alone")
         return DEFAULT_MAX_UNAVAILABLE
     value = raw.get("maxUnavailable", DEFAULT_MAX_UNAVAILABLE)
-    whole = type(value) is int and value >= 1
+    whole = type(value) is int and 1 <= value <= MAX_INT32
     if whole or (isinstance(value, str) and _PERCENT.fullmatch(value)):
         return value  # type: ignore[no-any-return]
     problems.append(f"{at}.maxUnavailable: {value!r} must be a whole number from 1, or a percentage from 1% to 100%")

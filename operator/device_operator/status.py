@@ -21,10 +21,10 @@ from device_operator.nodes import (
     judge,
     pool_daemonset,
     rfc3339,
-    running_pools,
 )
-from device_operator.pools import Accepted, Assignment, Rejected, describe
+from device_operator.pools import Accepted, Assignment, Rejected, assignment, describe, running
 from device_operator.render import ANNOTATION_CONFIG_HASH, ANNOTATION_TEMPLATE, Manifest
+from device_operator.spec import Spec
 
 __all__ = ["StatusSettings", "compute", "health_transitions", "transitions", "was_accepted"]
 
@@ -58,23 +58,21 @@ def compute(
 ) -> dict[str, Any]:
     """The complete status.
 
-    `assigned` and `manifests`: of the accepted spec (`pools.assignment`, `render.render`); after a rejection they
-    are not used: the status then tells of what runs. `previous`: the status as it stands, {} at first.
+    `assigned` (`pools.assignment`; None: made here, without rivals): of the accepted spec, or after a rejection of
+    what runs (`pools.running`), which the status then tells of. `manifests` (`render.render`): of the accepted spec.
+    `previous`: the status as it stands, {} at first.
     """
     settings = settings or StatusSettings()
     before = by_type(previous)
     accepted = isinstance(verdict, Accepted)
-    pools = (
-        _wanted(
-            identity,
-            verdict,
-            observed=observed,
-            assigned=assigned or Assignment({}),
-            manifests=manifests,
-        )
-        if isinstance(verdict, Accepted)
-        else running_pools(observed, config_hash=ANNOTATION_CONFIG_HASH, template_hash=ANNOTATION_TEMPLATE)
-    )
+    in_force = verdict.spec if isinstance(verdict, Accepted) else running(observed.daemonsets)
+    if assigned is None:
+        assigned = assignment(in_force, nodes=observed.nodes, others=()) if in_force else Assignment({})
+    pools: tuple[PoolView, ...] = ()
+    if isinstance(verdict, Accepted):
+        pools = _wanted(identity, verdict, observed=observed, assigned=assigned, manifests=manifests)
+    elif in_force is not None:
+        pools = _running(in_force, observed=observed, assigned=assigned)
     reports = judge(
         identity,
         pools,
@@ -83,7 +81,7 @@ def compute(
         paused=isinstance(verdict, Accepted) and verdict.spec.paused,
         progressing_since=_since(before.get(PROGRESSING, {})),
     )
-    overlaps = assigned.overlaps if assigned and accepted else ()
+    overlaps = assigned.overlaps if accepted else ()
     unhealthy = _unhealthy(reports)
     resources = _resources(reports)
     total = {count: sum(r[count] for r in resources) for count in _COUNTS}
@@ -91,6 +89,7 @@ def compute(
     judged = conditions.judge(
         Situation(
             verdict=verdict,
+            spec=in_force,
             reports=reports,
             overlaps=overlaps,
             problems=observed.problems if accepted else (),
@@ -170,6 +169,20 @@ def _wanted(
             clashes=env_clashes(verdict.spec.document(pool)),
         )
         for pool in verdict.spec.pools
+    )
+
+
+def _running(spec: Spec, *, observed: Observed, assigned: Assignment) -> tuple[PoolView, ...]:
+    annotations = {view.pool: view.annotations for view in observed.daemonsets}
+    return tuple(
+        PoolView(
+            name=pool.name,
+            nodes=assigned.nodes.get(pool.name, ()),
+            config_hash=annotations[pool.name].get(ANNOTATION_CONFIG_HASH, ""),
+            template_hash=annotations[pool.name].get(ANNOTATION_TEMPLATE, ""),
+            tolerations=pool.effective_tolerations,
+        )
+        for pool in spec.pools
     )
 
 

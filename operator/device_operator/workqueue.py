@@ -74,9 +74,6 @@ class WorkQueue:
         """The key's back-off begins anew."""
         self._failures.pop(key, None)
 
-    def failures(self, key: str) -> int:
-        return self._failures.get(key, 0)
-
     def depth(self) -> int:
         """Keys that wait for a worker now."""
         return len(self._waiting)

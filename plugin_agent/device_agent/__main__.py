@@ -155,6 +155,7 @@ def _serve(options: argparse.Namespace) -> int:
     from device_agent import agent, report, telemetry  # noqa: PLC0415
     from device_agent.apiclient import ApiError  # noqa: PLC0415
     from device_agent.gpureport import Wanted  # noqa: PLC0415
+    from device_agent.nodestate import ObjectUidError  # noqa: PLC0415
     from device_agent.settings import SettingError, Settings  # noqa: PLC0415
 
     if options.log_level not in telemetry.LOG_LEVELS:
@@ -201,6 +202,8 @@ def _serve(options: argparse.Namespace) -> int:
         )
     except (SettingError, ApiError) as error:
         return _wrong(str(error))
+    except ObjectUidError as error:
+        return _wrong(f"{names.ENV_CONFIG_UID}: {error}")
     except OSError as error:
         return _wrong(f"--listen {options.listen[0]}:{options.listen[1]}: {error.strerror}")
     asyncio.run(process.run())

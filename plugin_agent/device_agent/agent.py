@@ -34,7 +34,7 @@ from device_agent.healthwatch import HealthWatch, boot_id
 from device_agent.holders import Holders
 from device_agent.kubelet import sockets
 from device_agent.kubelet.podresources import HolderPoll, PodResources
-from device_agent.kubelet.registration import KubeletDirectory, Registration
+from device_agent.kubelet.registration import KubeletDirectory, Registration, RegistrationState
 from device_agent.nodestate import NodeState
 from device_agent.nvml.model import NvmlView
 from device_agent.selection import select
@@ -42,7 +42,7 @@ from device_agent.settings import Settings
 from device_agent.snapshot import Health
 from device_agent.telemetry import Metrics, ProbeServer, ResourceCount
 from device_agent.topology import links_of
-from device_agent.transitions import Transitions
+from device_agent.transitions import ScanErrors, Transitions
 from device_agent.units import Selection
 from device_agent.worker import Worker, WorkerBusyError
 
@@ -117,10 +117,12 @@ class Agent:
         )
         self._scan_worker = Worker("scan")
         self._state_worker = Worker("state")
-        self._scan_told: tuple[str, ...] = ()
+        self._scan_errors = ScanErrors()
         self._serving: Accepted | None = None
         self._kept: Accepted | None = None
         self._keep_told = ""
+        self._keeping: asyncio.Task[None] | None = None
+        self._kubelet_seen: object = None
         self._transitions = Transitions()
         self._offering = False
         self._stopping = False
@@ -136,10 +138,31 @@ class Agent:
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop_soon, stop)
+        self.prepare()
+        self._probes.start()
+        logger.info("probes", extra={"port": self._probes.port})
+        if removed := sockets.remove_stale(self._options.kubelet_dir, owner=self._options.owner):
+            logger.info("stale sockets removed", extra={"sockets": ",".join(removed)})
+        self._spawn("turn", self._turn)
+        self._spawn("kubelet", self._directory.watch)
+        self._spawn("configuration", self._watch_configuration)
+        self._spawn("uevents", self._watch_uevents)
+        await self._health.recall()
+        self._spawn("health", self._health.run)
+        self._spawn("gpus", self._gpus.run)
+        self._spawn("samples", lambda: self._gpu_report.sample(self._gpus.sample))
+        self._spawn("scan", self._scan_for_ever)
+        if self._reporter is not None:
+            self._spawn("report", self._reporter.run)
+        await stop.wait()
+        await self._put_away()
+
+    def prepare(self) -> None:
+        """Makes the parts that need a running loop; nothing works yet."""
         options, settings = self._options, self._settings
         self._hint = asyncio.Event()
         self._directory = KubeletDirectory(options.kubelet_dir, poll_seconds=settings.directory_poll)
-        self._directory.listen(self, self._publish_soon)
+        self._directory.listen(self, self._kubelet_looked_at)
         self._pod_resources = PodResources(
             options.pod_resources, deadline=settings.holders_deadline, itself=options.pod
         )
@@ -159,23 +182,6 @@ class Agent:
             if options.api
             else None
         )
-        self._probes.start()
-        logger.info("probes", extra={"port": self._probes.port})
-        if removed := sockets.remove_stale(options.kubelet_dir, owner=options.owner):
-            logger.info("stale sockets removed", extra={"sockets": ",".join(removed)})
-        self._spawn("turn", self._turn)
-        self._spawn("kubelet", self._directory.watch)
-        self._spawn("configuration", self._watch_configuration)
-        self._spawn("uevents", self._watch_uevents)
-        await self._health.recall()
-        self._spawn("health", self._health.run)
-        self._spawn("gpus", self._gpus.run)
-        self._spawn("samples", lambda: self._gpu_report.sample(self._gpus.sample))
-        self._spawn("scan", self._scan_for_ever)
-        if self._reporter is not None:
-            self._spawn("report", self._reporter.run)
-        await stop.wait()
-        await self._put_away()
 
     # Start and end
 
@@ -283,7 +289,8 @@ class Agent:
             await self._first_holders()
         self._changed(changed)
         self._spawn("features", lambda: self._gpu_report.scanned(wanted.document, gpus, self._table.snapshot()))
-        await self._keep(wanted)
+        if wanted is not self._kept and (self._keeping is None or self._keeping.done()):
+            self._keeping = self._spawn("keep", lambda: self._keep(wanted))  # a disk that hangs must not stop scans
 
     def _look(
         self, document: Document, gpus: NvmlView | None, held: frozenset[str]
@@ -303,10 +310,7 @@ class Agent:
     def _scan_problems(self, errors: tuple[str, ...]) -> None:
         if errors:
             self._metrics.scan_failed()
-        if errors != self._scan_told:
-            for error in errors:
-                logger.warning("scan", extra={"error": error})
-            self._scan_told = errors
+        self._scan_errors.log(errors)
 
     async def _first_holders(self) -> None:
         """Ids that are held and no longer found are to be in the first list; but the kubelet is not kept waiting."""
@@ -320,8 +324,6 @@ class Agent:
 
     async def _keep(self, accepted: Accepted) -> None:
         """Tried again after each scan until it succeeds: the directory may come with the kubelet."""
-        if accepted is self._kept:
-            return
         try:
             problem = await self._state_worker.call(
                 lambda: self._configuration.keep(accepted), seconds=self._settings.scan_deadline
@@ -363,6 +365,13 @@ class Agent:
                     self._registrations[name].look()  # its options may be others now
         self._publish_soon()
 
+    def _kubelet_looked_at(self) -> None:
+        """After every change in the kubelet's directory: its checkpoint, say, which is nothing that anybody is told."""
+        seen = (self._directory.life, self._directory.problem)
+        if seen != self._kubelet_seen:
+            self._kubelet_seen = seen
+            self._publish_soon()
+
     def _offer(self, name: str) -> None:
         registration = self._registrations[name] = Registration(
             name,
@@ -374,21 +383,22 @@ class Agent:
             allocated=self._holders.allocated,
             changed=self._publish_soon,
         )
-        before = self._offers.get(name)
+        task = f"resource {name}"
+        before = [earlier for earlier in self._tasks if earlier.get_name() == task]
 
         async def run() -> None:
-            if before is not None and not before.done():
+            if before:
                 # two streams of one resource would end each other in the kubelet
-                await asyncio.wait((before,))
+                await asyncio.wait(before)
                 await asyncio.sleep(self._settings.stream_settle)
             await registration.run()
 
-        self._offers[name] = self._spawn(f"resource {name}", run)
+        self._offers[name] = self._spawn(task, run)
 
     def _withdraw(self, name: str) -> None:
         logger.info("no longer offered", extra={"resource": name})
         del self._registrations[name]
-        self._offers[name].cancel()
+        self._offers.pop(name).cancel()
 
     # What others see
 
@@ -426,13 +436,11 @@ class Agent:
         """What keeps the agent from being ready: neither the API server nor a device's health."""
         if self._serving is None:
             return (self._configuration.error or "the first scan is not done",)
-        missing = []
-        for name in self._table.resources():
-            registration = self._registrations.get(name)
-            if registration is None or not registration.state.registered:
-                why = registration.state.message if registration else ""
-                missing.append(f"{name} is not registered: {why or 'not tried yet'}")
-        return tuple(missing)
+        none = RegistrationState(registered=False, since=None, message="not tried yet")
+        states = {n: r.state if (r := self._registrations.get(n)) else none for n in self._table.resources()}
+        return tuple(
+            f"{n} is not registered: {s.message or none.message}" for n, s in states.items() if not s.registered
+        )
 
     def _inventory(self) -> dict[str, Any]:
         observed = report.Observed(

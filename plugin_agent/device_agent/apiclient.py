@@ -96,6 +96,8 @@ class ApiServer:
             token = self.token_file.read_text().strip()
         except OSError:
             token = ""  # the server's 401 says what is wrong
+        if not (token.isascii() and token.isprintable()):
+            raise ValueError(f"there is no token in {self.token_file}")  # http.client's own error would show it
         if token:
             headers["Authorization"] = f"Bearer {token}"
         return headers
@@ -117,7 +119,5 @@ def _reason(content: bytes) -> str:
 
 
 def _seconds(text: str | None) -> float:
-    try:
-        return max(float(text or 0), 0.0)
-    except ValueError:
-        return 0.0  # a date: our own back-off will do
+    # a date, too: our own back-off will do
+    return float(text) if text and text.isascii() and text.isdecimal() else 0.0

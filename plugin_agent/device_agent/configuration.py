@@ -36,10 +36,7 @@ def judge(raw: bytes) -> Accepted:
     """
     if len(raw) > MAX_DOCUMENT_BYTES:
         raise ContractError(f"the configuration is longer than {MAX_DOCUMENT_BYTES:,} bytes")
-    try:
-        document = parse(raw)
-    except RecursionError as error:
-        raise ContractError("the configuration is nested too deeply") from error
+    document = parse(raw)
     if wrong := problems(document):
         more = f" (and {len(wrong) - _MAX_PROBLEMS} more)" if len(wrong) > _MAX_PROBLEMS else ""
         raise ContractError("; ".join(wrong[:_MAX_PROBLEMS]) + more)

@@ -228,15 +228,6 @@ class DeviceTable:
             ids.add(device.unit.id if device else split_replica(i)[0])
         return frozenset(ids)
 
-    def wake_at(self, *, now: float) -> float | None:
-        """From when on another List can free an id whose hour is over (monotonic); None: no id waits for that.
-
-        Nothing changes by time alone: without an answer of PodResources nothing is free.
-        """
-        keys = [(name, i) for (name, _), device in self._devices.items() for i in device.leaving]
-        at = self._ledger.unseen_until(keys)
-        return None if at is None else max(at, now)
-
     def snapshot(self) -> TableSnapshot:
         """Everything that reports and metrics need."""
         idle = {name for name in self._entries if name not in self._groups and self.ours(name)}
@@ -245,9 +236,6 @@ class DeviceTable:
             excluded=self._selection.excluded,
             refused={**self._selection.notes, **self._selection.refused},
             holders_known=self._ledger.known,
-            unknown_held=tuple(
-                sorted((n, i) for (n, _), device in self._devices.items() if device.ghost for i in device.leaving)
-            ),
         )
 
     def _state(self, name: str) -> ResourceState:

@@ -21,8 +21,6 @@ class AllocationRefused(AgentError):  # noqa: N818 - a refusal is an answer, not
 
 
 class UnknownDevice(AllocationRefused):
-    code = "NOT_FOUND"
-
     def __init__(self, resource: str, device_id: str) -> None:
         super().__init__(f"{resource}: unknown device {device_id}")
         self.device_id = device_id

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Final, TypeVar
 
+from device_agent.contract import names
 from device_agent.contract.document import DeviceNode, Inject, Mount, OwnNodes
 from device_agent.contract.template import POSITION, MissingAttributeError, Template, parse_template
 from device_agent.discovery.found import FoundDevice
@@ -73,7 +74,7 @@ def render(
     ]
     cdi: dict[str, None] = {}
     for i, name in enumerate(inject.cdi_devices):
-        cdi |= dict.fromkeys(each(members, partial(text, name), where=f"inject.cdiDevices[{i}]"))
+        cdi |= dict.fromkeys(each(members, partial(_cdi_device, name), where=f"inject.cdiDevices[{i}]"))
     grants = Grants(
         nodes=tuple(nodes.values()),
         mounts=tuple(mounts),
@@ -149,7 +150,15 @@ def path(template: str, attributes: Mapping[str, str], *, below: str) -> str:
 
 
 def escaped(value: str) -> str:
-    """Literal text as a template."""
+    """Literal text as a template.
+
+    Raises:
+        UnusableDeviceError: a name from the file system that is not UTF-8: no message to the kubelet can hold it.
+    """
+    if not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
+        raise UnusableDeviceError(
+            UNSAFE_VALUE, f"{value.removeprefix('/dev/')!r} is not UTF-8, and the kubelet takes nothing else"
+        )
     return value.replace("{", "{{").replace("}", "}}")
 
 
@@ -176,6 +185,13 @@ def _variable_name(name: str, attributes: Mapping[str, str]) -> str:
     rendered = text(name, attributes)
     if "=" in rendered:
         raise UnusableDeviceError(UNSAFE_VALUE, f"{name} gives {rendered!r}, which is no name of a variable")
+    return rendered
+
+
+def _cdi_device(name: str, attributes: Mapping[str, str]) -> str:
+    rendered = text(name, attributes)
+    if not names.CDI_NAME.fullmatch(rendered.replace("{position}", "0")):
+        raise UnusableDeviceError(UNSAFE_VALUE, f"{name} gives {rendered!r}, which names no CDI device")
     return rendered
 
 
@@ -239,8 +255,7 @@ def _companions(
             members, partial(_companion, spec), where=f"inject.deviceNodes[{i}].hostPath", optional=spec.optional
         )
         for grant in grants:
-            # {position} leads to another file in each container: nobody can look for it now
-            known = "{position}" in grant.host_path or exists(_parsed(grant.host_path).render({}))
+            known = exists(_parsed(grant.host_path).render({}))
             if not known and not spec.optional:
                 problem = problem or (COMPANION_MISSING, f"{grant.host_path} does not exist on the node")
             if known or not spec.optional:

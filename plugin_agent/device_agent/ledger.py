@@ -8,7 +8,7 @@ it, or one that was begun an hour later has not. So nothing is ever free because
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from device_agent.holders import Holder, Holders
@@ -94,8 +94,3 @@ class Ledger:
     def used(self) -> frozenset[tuple[str, str]]:
         """Every (resource, id) that is known to be in use or on its way there."""
         return frozenset(self.holders()) | frozenset(self._in_flight) | frozenset(self._unseen)
-
-    def unseen_until(self, keys: Sequence[tuple[str, str]]) -> float | None:
-        """From when on a List that does not show the first of these ids makes it free; None: none waits for that."""
-        times = [self._unseen[key] + UNSEEN_SECONDS for key in keys if key in self._unseen]
-        return min(times, default=None)

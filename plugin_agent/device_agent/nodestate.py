@@ -47,6 +47,10 @@ class Remembered:
         return hashlib.sha256(self.raw).hexdigest()
 
 
+class ObjectUidError(ValueError):
+    """What should be an object's uid cannot be a file's name."""
+
+
 class NodeState:
     """The directory of one node, seen by the agent of one object.
 
@@ -55,7 +59,7 @@ class NodeState:
 
     def __init__(self, device_plugins: Path, *, object_uid: str) -> None:
         if not _UID.fullmatch(object_uid):
-            raise ValueError(f"{object_uid!r} is no object uid")
+            raise ObjectUidError(f"{object_uid!r} is no object uid")
         self.directory = device_plugins / DIRECTORY
         self._config = self.directory / "config" / f"{object_uid}.json"
         self._health = self.directory / "health" / f"{object_uid}.json"
@@ -66,7 +70,8 @@ class NodeState:
             self._make(self._config.parent)
             _replace(self._config, raw)
         except OSError as error:
-            return f"the configuration could not be kept on the node: {error}"
+            # without the name of the temporary file, which is another one each time
+            return f"the configuration could not be kept in {self.directory}: {error.strerror or error}"
         return None
 
     def remember_health(self, records: Iterable[Record], *, boot_id: str) -> str:
@@ -107,7 +112,7 @@ class NodeState:
             return None, f"the configuration kept on the node is longer than {MAX_DOCUMENT_BYTES:,} bytes"
         try:
             document = parse(raw)
-        except (ContractError, RecursionError) as error:
+        except ContractError as error:
             return None, f"the configuration kept on the node cannot be used: {error}"
         if wrong := problems(document):
             return None, f"the configuration kept on the node cannot be used: {wrong[0]}"

@@ -43,6 +43,8 @@ MAX_VALUE: Final = 4096
 """Characters of an attribute's value, a path or a find's name, as the CRD has it."""
 MAX_NODES: Final = 64
 """Device nodes of one device; a directory of /dev may hold many."""
+MAX_ATTRIBUTES: Final = 256
+MAX_RESOURCES: Final = 1024
 MAX_HOLDERS: Final = 16
 """Holders of one device."""
 _ENVELOPE: Final = 2048
@@ -109,7 +111,7 @@ def inventory(snapshot: TableSnapshot, observed: Observed, *, identity: Identity
 
     states = [(r, d) for r in snapshot.resources for d in r.devices]
     resources = [*(_resource(r, observed) for r in snapshot.resources), *_refused(snapshot)]
-    status["resources"] = list(room.take(resources))
+    status["resources"] = list(room.take(resources[:MAX_RESOURCES]))
     _count(status, "resourcesOmitted", len(resources) - len(status["resources"]))
 
     # in a cut list the unhealthy ones are what somebody looks for
@@ -123,7 +125,7 @@ def inventory(snapshot: TableSnapshot, observed: Observed, *, identity: Identity
     shown = sorted(taken)
     omitted = 0
     for i in shown:
-        attributes = {k: v[:MAX_VALUE] for k, v in sorted(states[i][1].unit.attributes.items())}
+        attributes = {k: v[:MAX_VALUE] for k, v in sorted(states[i][1].unit.attributes.items())[:MAX_ATTRIBUTES]}
         if attributes and not room.add(taken[i], "attributes", attributes):
             omitted += 1
     _count(status, "attributesOmitted", omitted)
@@ -299,7 +301,7 @@ class Reporter:
         log("the inventory is not written", extra={"error": text})
         self._told = text
         self._failures += 1
-        asked = error.retry_after if isinstance(error, ApiError) else 0.0
+        asked = min(error.retry_after, self._settings.heartbeat) if isinstance(error, ApiError) else 0.0
         # the whole fleet comes back at once after an outage
         most = min(self._settings.report_interval * 2.0 ** min(self._failures, 10), self._settings.report_spread)
         return max(asked, most / 2) + _spread(most / 2)

@@ -21,7 +21,7 @@ EXIT_CONFIG = 2
 
 
 def run(config_path: Path, host_root: Path, *, driver_root: Path = Path("/")) -> int:
-    """Prints the scan as JSON on stdout. Exit code 2, with lines on stderr, for a configuration of no use."""
+    """Prints the scan as JSON on stdout. Exit code 2, with lines on stderr, for a configuration or root of no use."""
     try:
         document = parse(config_path.read_bytes())
     except OSError as error:
@@ -35,9 +35,12 @@ def run(config_path: Path, host_root: Path, *, driver_root: Path = Path("/")) ->
             print(f"{config_path}: {problem}", file=sys.stderr)
         return EXIT_CONFIG
     roots = Roots.below(host_root)
+    if not roots.sys.is_dir() and not roots.dev.is_dir():
+        print(f"--host-root: there is neither sys nor dev in {host_root}", file=sys.stderr)
+        return EXIT_CONFIG
     nvml = _ask_nvml(document, roots, driver_root)
-    json.dump(scan_json(document, roots, nvml=nvml), sys.stdout, indent=1, ensure_ascii=False)
-    print()
+    # ASCII alone: names on a file system need not be text, nor a terminal speak UTF-8
+    print(json.dumps(scan_json(document, roots, nvml=nvml), indent=1))
     return 0
 
 

@@ -66,15 +66,13 @@ class TableSnapshot:
 
     `resources`: by name; those served, and the configured names without placeholders that have no device.
     `refused`: resource or entry name -> why. `holders_known`: whether PodResources answered the last time; if not,
-    the holders are those of its last answer. `unknown_held`: (resource, id) that PodResources says are held and
-    that no scan of this process has found.
+    the holders are those of its last answer.
     """
 
     resources: tuple[ResourceState, ...]
     excluded: tuple[Excluded, ...]
     refused: Mapping[str, str]
     holders_known: bool
-    unknown_held: tuple[tuple[str, str], ...]
 
 
 def since_text(moment: datetime) -> str:

@@ -169,6 +169,9 @@ class _Server(ThreadingHTTPServer):
 
     daemon_threads = True
 
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the base class prints a traceback
+        logger.debug("http failed", extra={"client": client_address[0], "error": str(sys.exception())})
+
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         host = address[0]
         if ":" in host or (not host and socket.has_dualstack_ipv6()):
@@ -262,8 +265,14 @@ class _Fields(logging.Formatter):
         if self._json:
             head = {"time": moment, "level": record.levelname, "logger": record.name, "message": record.getMessage()}
             return json.dumps(head | fields | ({"traceback": trace} if trace else {}), ensure_ascii=False, default=str)
-        tail = "".join(f" {k}={v!r}" if " " in str(v) else f" {k}={v}" for k, v in fields.items())
+        tail = "".join(f" {k}={_word(v)}" for k, v in fields.items())
         return f"{moment} {record.levelname:<7} {record.getMessage()}{tail}" + (f"\n{trace}" if trace else "")
+
+
+def _word(value: object) -> str:
+    """A field's value, in quotes where it would not read as one word on one line."""
+    text = str(value)
+    return text if text.isprintable() and " " not in text else repr(value)
 
 
 def configure_logging(*, level: str, style: str) -> None:

@@ -1,6 +1,7 @@
-"""Devices that come, go, fail and recover, as lines of the log: once each, and never thousands."""
+"""Devices that come, go, fail and recover, and what a scan cannot read, as lines of the log: once, never thousands."""
 
 import logging
+from collections.abc import Collection
 from typing import Final
 
 from device_agent.conditions import RECOVERING
@@ -49,3 +50,18 @@ def _good_news(before: tuple[Health, str, bool] | None) -> str:
     if before is None:
         return "device found"
     return "device answers again" if before[0] is Health.HEALTHY else "device healthy again"
+
+
+class ScanErrors:
+    """Compares what each scan could not read with the one before."""
+
+    def __init__(self) -> None:
+        self._before: Collection[str] = ()
+
+    def log(self, errors: Collection[str]) -> None:
+        new = [error for error in errors if error not in self._before]
+        self._before = frozenset(errors)
+        for error in new[:_MOST]:
+            logger.warning("scan", extra={"error": error})
+        if len(new) > _MOST:
+            logger.warning("more could not be read", extra={"files": len(new) - _MOST})

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from agent.apiserver import ApiServer
 from agent.harness import Node, Start, document, files, simulated
 from agent.standin import Kubelet, until
 
@@ -128,6 +129,90 @@ def test_sigterm_ends_the_process_while_a_scan_hangs(node: Node, start: Start, k
     assert node.sockets() == set()
 
 
+UNREADABLE = """
+import dataclasses
+from device_agent.discovery.scanner import Scanner
+real = Scanner.scan
+scans = 0
+def scan(self, document):
+    global scans
+    scans += 1
+    # one goes, one comes
+    errors = tuple(f"/sys/{number}: Permission denied" for number in range(scans, scans + 1000))
+    return dataclasses.replace(real(self, document), errors=errors)
+Scanner.scan = scan
+"""
+
+
+def test_a_thousand_files_that_cannot_be_read_are_a_few_lines(node: Node, start: Start, kubelet: Kubelet) -> None:
+    node.configure(document(simulated()))
+    agent = start(prelude=UNREADABLE, settings={"scan_interval": 0.01})
+    kubelet.wait_for(SIM, 4)
+    until(lambda: (agent.metric("device_agent_scan_errors_total") or 0) >= 10, what="ten scans")
+    scans = agent.metric("device_agent_scan_errors_total")
+    assert len(agent.said("scan")) <= 20 + scans
+    assert agent.said("more could not be read")[0]["files"] == 980
+
+
+HANGING_DISK = """
+import pathlib, time
+from device_agent.nodestate import NodeState
+def remember(self, raw):
+    pathlib.Path({hung!r}).touch()
+    while True:
+        time.sleep(0.01)
+NodeState.remember = remember
+"""
+
+
+def test_a_disk_that_hangs_stops_no_scan(node: Node, start: Start, kubelet: Kubelet) -> None:
+    hung = node.root / "hung"
+    node.configure(document(simulated()))
+    agent = start(prelude=HANGING_DISK.format(hung=str(hung)))
+    kubelet.wait_for(SIM, 4)
+    until(hung.exists, what="the disk hangs")
+    node.configure(document(simulated(count=5)))
+    kubelet.wait_for(SIM, 5)
+    assert agent.terminate()[0] == 0
+
+
+COUNTED_BUILDS = """
+import pathlib
+from device_agent import report
+real = report.inventory
+def inventory(*arguments, **fields):
+    with pathlib.Path({log!r}).open("a") as log:
+        log.write("x")
+    return real(*arguments, **fields)
+report.inventory = inventory
+"""
+
+
+def test_what_the_kubelet_writes_into_its_directory_is_no_news(
+    node: Node, start: Start, kubelet: Kubelet, api: ApiServer
+) -> None:
+    log = node.root / "builds"
+    node.configure(document(simulated()))
+    env = {"NODE_NAME": "node-1", "CONFIG_NAME": "lab", "POOL_NAME": "edge"}
+    slow = {"scan_interval": 60.0, "holders_poll_min": 60.0, "holders_poll_max": 60.0, "directory_poll": 0.05}
+    agent = start(
+        "--report=api", f"--api-server={api.url}", env=env, settings=slow, prelude=COUNTED_BUILDS.format(log=str(log))
+    )
+    kubelet.wait_for(SIM, 4)
+    agent.wait_ready()
+    until(lambda: api.written and api.written[-1]["resources"][0]["registered"], what="reported")
+    before = log.stat().st_size
+    checkpoint = node.plugins / "kubelet_internal_checkpoint"
+    for number in range(400):
+        (node.plugins / ".checkpoint").write_text(str(number))
+        (node.plugins / ".checkpoint").rename(checkpoint)
+        assert agent.get("/healthz")[0] == 200
+    kubelet.restart()  # what comes after all of it
+    until(lambda: kubelet.registered(SIM) == 2, what="registered anew")
+    until(lambda: log.stat().st_size > before, what="told")
+    assert log.stat().st_size - before < 10
+
+
 def test_an_unknown_page_is_not_found(node: Node, start: Start) -> None:
     assert start().get("/nowhere") == (404, "/healthz /readyz /metrics\n")
 
@@ -152,8 +237,13 @@ def test_metrics_name_what_an_alert_needs(node: Node, start: Start, kubelet: Kub
         (["serve", "--set", "heartbeat=long"], {}, "heartbeat: 'long' is no number"),
         (["serve", "--report", "api"], {}, "needs NODE_NAME, CONFIG_NAME, CONFIG_UID, POOL_NAME"),
         (["serve", "--report", "none"], {"LOG_LEVEL": "Loud"}, "LOG_LEVEL=Loud: must be one of Debug, Info"),
-        (["serve", "--report", "none"], {"DEVICE_METRICS": "Yes"}, "DEVICE_METRICS=Yes: must be one of None, Prometheus"),
+        (
+            ["serve", "--report", "none"],
+            {"DEVICE_METRICS": "Yes"},
+            "DEVICE_METRICS=Yes: must be one of None, Prometheus",
+        ),
         (["serve", "--report", "none"], {"NODE_FEATURES": "false"}, "NODE_FEATURES=false: must be one of None, NFD"),
+        (["serve", "--report", "none"], {"CONFIG_UID": "no uid"}, "CONFIG_UID: 'no uid' is no object uid"),
         (["fly"], {}, "invalid choice: 'fly'"),
         (["scan", "--config", "/nowhere.json"], {}, "/nowhere.json: No such file"),
     ],

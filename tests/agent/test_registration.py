@@ -202,6 +202,17 @@ def test_missing_pod_resources_keep_nothing_from_being_served(node: Node, start:
     assert kubelet.violations == []
 
 
+def test_holders_are_asked_for_again_soon_when_the_first_answer_fails(
+    node: Node, start: Start, kubelet: Kubelet
+) -> None:
+    kubelet.fail_list = grpc.StatusCode.UNAVAILABLE
+    node.configure(document(simulated()))
+    agent = start(settings={"holders_poll_min": 600, "holders_poll_max": 600})
+    until(lambda: kubelet.list_calls >= 2, what="asked again")
+    kubelet.fail_list = None
+    agent.wait_said("holders are known again")
+
+
 def test_the_rate_limit_of_pod_resources_is_respected(node: Node, start: Start, kubelet: Kubelet) -> None:
     kubelet.fail_list = grpc.StatusCode.RESOURCE_EXHAUSTED
     node.configure(document(simulated()))

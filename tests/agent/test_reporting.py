@@ -5,6 +5,7 @@ import itertools
 from pathlib import Path
 from typing import Any
 
+import pytest
 from agent.apiserver import OBJECTS, ApiServer
 from agent.harness import AgentProcess, Node, Start, document, files, simulated
 from agent.standin import Kubelet, until
@@ -146,6 +147,16 @@ def test_retry_after_is_respected(node: Node, kubelet: Kubelet, start: Start, ap
     until(lambda: resource(api).get("registered"), what="reported")
     (first, *_), (second, *_) = api.requests[:2]
     assert second - first >= 1
+
+
+@pytest.mark.parametrize("asked", ["nan", "inf", "1e12", "-5", "Wed, 21 Oct 2026 07:28:00 GMT"])
+def test_a_retry_after_that_makes_no_sense_stops_nothing(
+    node: Node, kubelet: Kubelet, start: Start, api: ApiServer, asked: str
+) -> None:
+    api.orders = [(429, {"Retry-After": asked})]
+    node.configure(document(simulated(count=2)))
+    reporting(start, api, heartbeat=0.5)
+    until(lambda: resource(api).get("registered"), what="reported")
 
 
 def test_the_token_is_read_anew_for_each_request(

@@ -6,10 +6,8 @@ server that echoes, measured in turns with the agent: the machine's speed cancel
 counts, as the machine may be shared.
 """
 
-import argparse
 import contextlib
 import fcntl
-import json
 import os
 import shutil
 import statistics
@@ -18,7 +16,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import grpc
@@ -30,6 +27,7 @@ from agent.standin import Kubelet, until
 from device_agent.kubelet import rpc
 from device_agent.kubelet.proto import deviceplugin_pb2 as dp
 from fakenvml import Scenario, a100s, linked
+from measuring import Result, measure, parser
 from unit.topology.nodes import CUBE_MESH
 
 SLOW = {"scan_interval": 60.0, "holders_poll_min": 10.0, "holders_poll_max": 30.0, "holders_soon": 1.0,
@@ -55,20 +53,6 @@ async def main():
     await server.wait_for_termination()
 asyncio.run(main())
 """
-
-
-@dataclass(frozen=True)
-class Result:
-    """One line of the table. `budget` None: told, not judged."""
-
-    name: str
-    value: float
-    unit: str
-    budget: float | None = None
-
-    @property
-    def exceeded(self) -> bool:
-        return self.budget is not None and self.value > self.budget
 
 
 @contextlib.contextmanager
@@ -360,12 +344,10 @@ PARTS = {"memory": memory, "start": start_up, "allocate": allocate, "register": 
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, default=Path("bench-agent.json"), help="default: %(default)s")
-    parser.add_argument("--without", action="append", default=[], choices=tuple(PARTS), metavar="NAME")
-    options = parser.parse_args()
+    options = parser(__doc__, program="agent", parts=PARTS).parse_args()
+    failures = (OSError, AssertionError, subprocess.SubprocessError)
     with bytecode():
-        return judge(options)
+        return measure(PARTS, program="agent", options=options, failures=failures)
 
 
 @contextlib.contextmanager
@@ -376,31 +358,6 @@ def bytecode() -> Iterator[None]:
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         subprocess.run([sys.executable, "-c", "import device_agent.__main__, device_agent.agent, pynvml"], check=True)
         yield
-
-
-def judge(options: argparse.Namespace) -> int:
-    results: list[Result] = []
-    failed: list[str] = []
-    for name, part in PARTS.items():
-        if name in options.without:
-            print(f"{name}: left out by choice")
-            continue
-        print(f"{name} ...", flush=True)
-        try:
-            results += part()
-        except (OSError, AssertionError, subprocess.SubprocessError) as error:
-            failed.append(name)
-            print(f"{name}: NOT MEASURED: {error}; --without {name} leaves it out", file=sys.stderr)
-    version = ".".join(map(str, sys.version_info[:3]))
-    busy = os.getloadavg()[0] > (cores := os.cpu_count() or 1) + 1
-    print(f"\nagent, Python {version}, {cores} cores" + (", BUSY WITH OTHER WORK: times are too long" if busy else ""))
-    for r in results:
-        budget = "" if r.budget is None else f"{r.budget:10g}  {'EXCEEDED' if r.exceeded else 'ok'}"
-        print(f"{r.name:<52} {r.value:10.3f} {r.unit:<7}{budget}")
-    options.json.write_text(
-        json.dumps({"python": version, "results": [asdict(r) for r in results], "failed": failed}, indent=1) + "\n"
-    )
-    return 1 if failed or any(r.exceeded for r in results) else 0
 
 
 if __name__ == "__main__":

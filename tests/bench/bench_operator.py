@@ -5,7 +5,6 @@ Exit status 1 when a budget is exceeded or a part could not be measured. The fle
 and conditions of real ones, an agent pod and an inventory of 8 devices each, in a kube-apiserver and etcd of its own.
 """
 
-import argparse
 import asyncio
 import json
 import os
@@ -14,16 +13,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cluster"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "operator"))
 
-from device_operator.cluster.client import ApiError, Client, Object, Resource, connect
+from device_operator.cluster.client import ApiError, Client, Object, Resource
+from device_operator.cluster.connection import connect
 from kubeapi import CONFIGS, NAMESPACE, Kube, Owned, both, condition, config, eventually, pool
 from localcluster import Cluster, LocalClusterError, Profile, places
+from measuring import Result, measure, parser
 from operator_process import OperatorProcess
 
 NODES = Resource("", "v1", "nodes")
@@ -33,20 +34,6 @@ NAME, RESOURCE, DEVICES = "fleet", "example.com/dev", 8
 AT_ONCE = 24
 STAMP = "2026-01-01T00:00:00Z"
 _MERGE = "application/merge-patch+json"
-
-
-@dataclass(frozen=True)
-class Result:
-    """One line of the table. `budget` None: told, not judged."""
-
-    name: str
-    value: float
-    unit: str
-    budget: float | None = None
-
-    @property
-    def exceeded(self) -> bool:
-        return self.budget is not None and self.value > self.budget
 
 
 def measure_import(_: int) -> list[Result]:
@@ -309,32 +296,12 @@ PARTS: dict[str, Callable[[int], list[Result]]] = {"import": measure_import, "fl
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, default=Path("bench-operator.json"), help="default: %(default)s")
-    parser.add_argument("--nodes", type=int, default=5000, help="default: %(default)s")
-    parser.add_argument("--without", action="append", default=[], choices=tuple(PARTS), metavar="NAME")
-    options = parser.parse_args()
-    results: list[Result] = []
-    failed: list[str] = []
-    for name, part in PARTS.items():
-        if name in options.without:
-            print(f"{name}: left out by choice")
-            continue
-        print(f"{name} ...", flush=True)
-        try:
-            results += part(options.nodes)
-        except (ApiError, AssertionError, LocalClusterError, OSError, subprocess.SubprocessError) as error:
-            failed.append(name)
-            print(f"{name}: NOT MEASURED: {error}; --without {name} leaves it out", file=sys.stderr)
-    version = ".".join(map(str, sys.version_info[:3]))
-    print(f"\noperator, Python {version}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
-    for r in results:
-        budget = "" if r.budget is None else f"{r.budget:10g}  {'EXCEEDED' if r.exceeded else 'ok'}"
-        print(f"{r.name:<52} {r.value:10.3f} {r.unit:<7}{budget}")
-    options.json.write_text(
-        json.dumps({"python": version, "results": [asdict(r) for r in results], "failed": failed}, indent=1) + "\n"
-    )
-    return 1 if failed or any(r.exceeded for r in results) else 0
+    made = parser(__doc__, program="operator", parts=PARTS)
+    made.add_argument("--nodes", type=int, default=5000, help="default: %(default)s")
+    options = made.parse_args()
+    parts = {name: partial(part, options.nodes) for name, part in PARTS.items()}
+    failures = (ApiError, AssertionError, LocalClusterError, OSError, subprocess.SubprocessError)
+    return measure(parts, program="operator", options=options, failures=failures)
 
 
 if __name__ == "__main__":

@@ -321,6 +321,19 @@ CASES = (
         "is no label key",
         _pool(tolerations=[{"key": "a b", "operator": "Exists"}]),
     ),
+    Case(
+        "Gt with a negative number",
+        API,
+        "whole number without a sign",
+        _pool(nodeSelectorTerms=[{"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["-5"]}]}]),
+    ),
+    Case(
+        "node name in capitals",
+        API,
+        "must be the name of a node, in lower case",
+        _pool(nodeSelectorTerms=[{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["Node-1"]}]}]),
+    ),
+    Case("label key with an empty part", OPERATOR, "is no label key", _pool(nodeSelector={"a..b/c": "x"})),
     # ---- agent
     Case("quantity with a wrong suffix", API, "should match", _agent(resources={"limits": {"memory": "64MB"}})),
     Case(
@@ -332,6 +345,13 @@ CASES = (
     Case(
         "the operator's own variable", API, "is set by the operator", _agent(env=[{"name": "NODE_NAME", "value": "x"}])
     ),
+    Case(
+        "a resource that no agent needs",
+        API,
+        "there are cpu, memory and ephemeral-storage",
+        _agent(resources={"limits": {"gpu": 1}}),
+    ),
+    Case("NUL in the agent's environment", OPERATOR, "has a NUL", _agent(env=[{"name": "A", "value": "a\0"}])),
     Case("unknown log level", API, "Unsupported value", _agent(logLevel="debug")),
     Case("relative kubelet directory", API, "must be an absolute path", _agent(kubeletRootDir="kubelet")),
     Case(
@@ -377,6 +397,12 @@ CASES = (
         API,
         "a whole number from 1, or a percentage",
         config({"resources": [entry()], "updateStrategy": {"maxUnavailable": "110%"}}),
+    ),
+    Case(
+        "maxUnavailable beyond 32 bits",
+        API,
+        "a whole number from 1, or a percentage",
+        config({"resources": [entry()], "updateStrategy": {"maxUnavailable": 2**31}}),
     ),
     Case("configuration over 900 KiB", OPERATOR, "a ConfigMap may carry 921,600", BIG),
 )

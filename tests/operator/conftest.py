@@ -5,6 +5,7 @@ one test are gone before the next; the operator goes on running unless a test wa
 """
 
 import contextlib
+import hashlib
 import re
 import sys
 from collections.abc import Iterator
@@ -23,7 +24,9 @@ CRDS = places.CHECKOUT / "crds"
 
 @pytest.fixture(scope="session")
 def api() -> Iterator[Cluster]:
-    cluster = Cluster(Profile(name="operator-level", nodes=0, control_plane_only=True, controller_manager=False))
+    # one for each checkout: another's run on this machine must not sweep this one away
+    name = f"operator-{hashlib.sha256(str(places.CHECKOUT).encode()).hexdigest()[:6]}"
+    cluster = Cluster(Profile(name=name, nodes=0, control_plane_only=True, controller_manager=False))
     cluster.clean()
     cluster.up()
     try:

@@ -247,6 +247,28 @@ def test_of_two_objects_for_one_resource_on_a_node_the_earlier_is_served(
     eventually("the second takes its place", lambda: accepted(kube, "second")["status"] == "True" and owned("second"))
 
 
+def test_what_runs_is_nobody_elses_though_its_edit_was_refused(
+    operator: OperatorProcess, kube: Kube, owned: Owned
+) -> None:
+    kube.create(NODES, node("edits-1", edits="yes"))
+    pools = [pool("edge", edits="yes")]
+    kube.create(CONFIGS, config("edits", resource="example.com/held", nodePools=pools))
+    both(owned, "edits")
+    kube.patch(f"{CONFIGS}/edits", {"spec": {"nodePools": [*pools, pool("more", edits="yes")]}})
+    assert accepted(kube, "edits")["reason"] == "PoolOverlap"
+
+    kube.create(CONFIGS, config("takes", resource="example.com/held", nodePools=pools))
+    verdict = accepted(kube, "takes")
+    assert (verdict["status"], verdict["reason"]) == ("False", "ResourceConflict")
+    assert "edits" in verdict["message"]
+    kube.patch(f"{CONFIGS}/edits", {"spec": {"nodePools": pools}})
+    assert accepted(kube, "edits")["status"] == "True"
+
+    entry = config("edits", resource="example.com/other")["spec"]["resources"]
+    kube.patch(f"{CONFIGS}/edits", {"spec": {"resources": entry}})
+    eventually("the other takes what was let go", lambda: accepted(kube, "takes")["status"] == "True")
+
+
 def test_two_pools_on_one_node_are_refused(operator: OperatorProcess, kube: Kube, owned: Owned) -> None:
     kube.create(NODES, node("over-1", a="x", b="x"))
     kube.create(CONFIGS, config("over", nodePools=[pool("one", a="x"), pool("two", b="x")]))

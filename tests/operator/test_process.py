@@ -30,7 +30,10 @@ LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/device-oper
 
 
 def restart_api(api: Cluster) -> None:
-    os.kill(api.pids["apiserver"], signal.SIGKILL)
+    pid = api.pids["apiserver"]
+    os.kill(pid, signal.SIGKILL)
+    # one that is still ending has the port, and counts as running
+    eventually("the API server has ended", lambda: api.pids.get("apiserver") != pid)
     api.up()
 
 

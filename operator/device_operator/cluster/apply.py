@@ -49,7 +49,7 @@ class Applier:
             ApiError: the server refused.
         """
         key = (manifest.kind, manifest.name)
-        if live is not None and (live.deleting or self._is_equal(manifest, live, self._equal.get(key))):
+        if live is not None and (live.deleting or self._is_equal(manifest, owner, live, self._equal.get(key))):
             return False  # one that is going is made anew when it is gone
         resource = self._resources[manifest.kind]
         if live is None:
@@ -97,6 +97,11 @@ class Applier:
             )
         wanted = wanted_from(manifest.body, live)
         if manifest.kind == "ConfigMap":
+            if live.get("immutable"):
+                # the API server takes no other content and no way back; the next pass makes it anew
+                await self._client.delete(resource, manifest.name, uid=live["metadata"]["uid"])
+                logger.info("deleted", extra={"kind": manifest.kind, "object": manifest.name, "reason": "immutable"})
+                return True
             if _content(wanted) == _content(live):
                 self._remember(manifest, live)
                 return False
@@ -115,7 +120,7 @@ class Applier:
         self._equal[(manifest.kind, manifest.name)] = _Equal(manifest.hash, meta["uid"], version)
 
     @staticmethod
-    def _is_equal(manifest: Manifest, live: Owned, equal: _Equal | None) -> bool:
+    def _is_equal(manifest: Manifest, owner: Identity, live: Owned, equal: _Equal | None) -> bool:
         meta = manifest.body["metadata"]
         return (
             equal is not None
@@ -123,6 +128,7 @@ class Applier:
             and equal.uid == live.uid
             and live.version <= equal.version  # the cache may still be behind our own write
             # metadata does not count in a generation
+            and live.owner_uid == owner.uid
             and meta.get("labels", {}).items() <= live.labels.items()
             and meta.get("annotations", {}).items() <= live.annotations.items()
         )

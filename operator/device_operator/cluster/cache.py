@@ -19,7 +19,7 @@ from device_operator.cluster import views
 from device_operator.cluster.client import UNREACHABLE, ApiError, Client, Object, Resource
 from device_operator.cluster.collection import Change, Collection
 from device_operator.cluster.views import Owned
-from device_operator.model import FailedCreate, InventoryView, NodeView, PodView
+from device_operator.model import DaemonSetView, FailedCreate, Identity, InventoryView, NodeView, PodView
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +75,8 @@ class _Groups(Generic[V]):
 class ClusterCache:
     """`enqueue(name)` is called for each DevicePluginConfig that a change may concern.
 
-    `concerned(old, new)` names those that a node's change concerns. `heartbeat_stale`: seconds after which a
+    `concerned(old, new)` names those that a node's change concerns. `reconsider()`: what DaemonSets hold has moved,
+    and somebody may have waited for it. `heartbeat_stale`: seconds after which a
     heartbeat that moves again is news.
     """
 
@@ -85,6 +86,7 @@ class ClusterCache:
         namespace: str,
         enqueue: Callable[[str], None],
         concerned: Callable[[NodeView | None, NodeView | None], Iterable[str]],
+        reconsider: Callable[[], None] = lambda: None,
         heartbeat_stale: float = 1500.0,
         failed_create_seconds: float = 10.0,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -92,6 +94,7 @@ class ClusterCache:
         self._namespace = namespace
         self._enqueue = enqueue
         self._concerned = concerned
+        self._reconsider = reconsider
         self._heartbeat_stale = heartbeat_stale
         self._failed_create_seconds = failed_create_seconds
         self._now = now
@@ -129,6 +132,12 @@ class ClusterCache:
         """DaemonSets and ConfigMaps with the config's label, whoever owns them."""
         return tuple(self._owned.of(config))
 
+    def daemonsets_of(self, identity: Identity) -> tuple[DaemonSetView, ...]:
+        """Those that the object owns."""
+        return tuple(
+            o.daemonset for o in self.owned(identity.name) if o.owner_uid == identity.uid and o.daemonset is not None
+        )
+
     def pods_of(self, config: str) -> tuple[PodView, ...]:
         return tuple(self._pods.of(config))
 
@@ -157,9 +166,6 @@ class ClusterCache:
             logger.warning("events not read", extra={"daemonset": name, "error": str(error)})
         return tuple(sorted((views.failed_create(i) for i in items), key=lambda f: f.last_seen))
 
-    def forget(self, daemonset: str) -> None:
-        self._failed.pop(daemonset, None)
-
     def _prune_inventory(self, raw: Object, before: InventoryView | None) -> InventoryView:
         return views.inventory(raw, before, now=self._now())
 
@@ -171,6 +177,8 @@ class ClusterCache:
         # a DaemonSet and a ConfigMap may have one name
         for name in self._owned.apply(replace(change, name=f"{(change.new or change.old).kind}/{change.name}")):  # type: ignore[union-attr]
             self._enqueue(name)
+        if _held(change.old) != _held(change.new):
+            self._reconsider()
 
     def _pod_changed(self, change: Change[PodView]) -> None:
         for name in self._pods.apply(change):
@@ -189,6 +197,11 @@ class ClusterCache:
         return replace(old, heartbeat_seen=new.heartbeat_seen, status=_timeless(old.status)) != replace(
             new, status=_timeless(new.status)
         )
+
+
+def _held(owned: Owned | None) -> tuple[object, ...]:
+    view = owned.daemonset if owned is not None else None
+    return (owned.owner_uid, view.serves, view.terms) if owned is not None and view is not None else ()
 
 
 def _timeless(status: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,23 +1,20 @@
 """A thin client of the API server: raw JSON over an aiohttp session of our own.
 
-The `kubernetes` package serves the configuration alone (in-cluster, kubeconfig, exec plug-ins): its typed
-models cost half a second of import and 100 MiB for 5,000 nodes, so none of its API classes is touched.
+The typed models of the `kubernetes` package cost half a second of import and 100 MiB for 5,000 nodes: none is touched.
 """
 
 import asyncio
 import json
-import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Self
 
 import aiohttp
-from kubernetes.aio import config as kubernetes_config
-from kubernetes.aio.client.configuration import Configuration
 
 from device_operator import __version__, errors
+from device_operator.cluster.connection import Connection
 
 Object = dict[str, Any]
 """A Kubernetes object as the API server's JSON has it."""
@@ -106,67 +103,6 @@ Observer = Callable[[str, str, int, float], None]
 """Told of each answer: verb, plural, HTTP status (0: none came), seconds."""
 
 
-@dataclass(slots=True)
-class Connection:
-    """Where the API server is and who we are to it. The credentials are read anew whenever they are asked."""
-
-    configuration: Configuration
-    ssl_context: ssl.SSLContext | None = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.ssl_context = _ssl_context(self.configuration)
-
-    @property
-    def server(self) -> str:
-        return str(self.configuration.host).rstrip("/")
-
-    @property
-    def server_name(self) -> str | None:
-        """The name in the server's certificate where it is not the address's."""
-        name = self.configuration.tls_server_name
-        return str(name) if name else None
-
-    async def authorization(self) -> str | None:
-        """The value of the Authorization header: in a pod the token file, at most a minute old."""
-        # a bound token is rotated in its file; the hook of kubernetes' loader reads it again
-        key = await self.configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
-        return str(key) if key else None
-
-
-async def connect(*, kubeconfig: str = "", context: str = "") -> Connection:
-    """The connection of `kubeconfig`, else of the pod, else of the kubeconfig that kubectl would take.
-
-    Raises:
-        errors.UsageError: none is usable.
-    """
-    configuration: Configuration = Configuration()
-    try:
-        if not kubeconfig and not context:
-            try:
-                kubernetes_config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
-            except kubernetes_config.ConfigException:
-                await kubernetes_config.load_kube_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
-        else:
-            await kubernetes_config.load_kube_config(  # type: ignore[no-untyped-call]
-                config_file=kubeconfig or None, context=context or None, client_configuration=configuration
-            )
-        return Connection(configuration)
-    except (kubernetes_config.ConfigException, OSError, ValueError, TypeError) as error:
-        raise errors.UsageError(f"no usable cluster configuration: {error}") from error
-
-
-def _ssl_context(configuration: Configuration) -> ssl.SSLContext | None:
-    if not str(configuration.host).startswith("https://"):
-        return None
-    context = ssl.create_default_context(cafile=configuration.ssl_ca_cert, cadata=configuration.ca_cert_data)
-    if not configuration.verify_ssl:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    if configuration.cert_file:
-        context.load_cert_chain(configuration.cert_file, keyfile=configuration.key_file)
-    return context
-
-
 class Client:
     """Requests as coroutines. Every method raises ApiError for a refusal and one of UNREACHABLE for no answer."""
 
@@ -253,7 +189,7 @@ class Client:
             "watch", resource, "GET", resource.path(), params=params, timeout=self._watch_timeout, accept=accept
         ) as response:
             async for line in _lines(response.content):
-                event = json.loads(line)
+                event = _parsed(line, request=request)
                 if event["type"] == "ERROR":
                     raise _error_of(event["object"], code=int(event["object"].get("code", 500)), request=request)
                 yield WatchEvent(event["type"], event["object"])
@@ -313,8 +249,7 @@ class Client:
                     content=content,
                     accept=accept,
                 ) as response:
-                    answer: Object = json.loads(await response.read())
-                    return answer
+                    return _parsed(await response.read(), request=f"{verb} {resource}")
             except ApiError as error:
                 if last or error.retry_after is None:
                     raise
@@ -379,6 +314,14 @@ async def _refusal(response: aiohttp.ClientResponse, *, request: str) -> ApiErro
         seconds = response.headers.get("Retry-After", "")
         error.retry_after = min(float(seconds), 30.0) if seconds.isdigit() else 1.0
     return error
+
+
+def _parsed(raw: bytes, *, request: str) -> Object:
+    try:
+        answer: Object = json.loads(raw)
+    except ValueError as error:  # a proxy's page, or half an answer
+        raise aiohttp.ClientPayloadError(f"the answer to {request} is no JSON: {error}") from error
+    return answer
 
 
 def _error_of(status: Object, *, code: int, request: str) -> ApiError:

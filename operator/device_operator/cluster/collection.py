@@ -22,6 +22,8 @@ V = TypeVar("V")
 
 _BACKOFF = 0.5
 _BACKOFF_MAX = 30.0
+_LEAST_WATCH = 1.0
+"""Seconds: one that ends sooner and has told nothing is no watch, and opening the next at once would be a flood."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +98,11 @@ class Collection(Generic[V]):
             try:
                 if not self._version:
                     await self._list(client)
-                await self._watch(client)
-                self._failures = 0
+                began = self._clock()
+                if not await self._watch(client) and self._clock() - began < _LEAST_WATCH:
+                    await self._wait("the watch ended as soon as it had begun")
+                else:
+                    self._failures = 0
             except ApiError as error:
                 if error.forbidden:
                     raise errors.PermissionMissingError(
@@ -107,9 +112,9 @@ class Collection(Generic[V]):
                 if error.gone:
                     logger.info("listing again", extra={"resource": str(self.resource), "reason": error.reason})
                 self._version = ""  # whatever the refusal was, a new list mends it
-                await self._wait(error, at_once=error.gone and self._failures == 0)
+                await self._wait(str(error), at_once=error.gone and self._failures == 0)
             except UNREACHABLE as error:
-                await self._wait(error)
+                await self._wait(str(error) or type(error).__name__)
 
     async def _list(self, client: Client) -> None:
         found: dict[str, V] = {}
@@ -136,12 +141,15 @@ class Collection(Generic[V]):
         for name, old in before.items():
             self._changed(Change(name, old, None))
 
-    async def _watch(self, client: Client) -> None:
+    async def _watch(self, client: Client) -> bool:
+        """Whether anything came before it ended."""
+        told = False
         self._alive = self._clock()
         async for event in client.watch(
             self.resource, version=self._version, labels=self._labels, metadata_only=self._metadata_only
         ):
             self._sign_of_life()
+            told = True
             self._failures = 0
             self._version = event.object["metadata"]["resourceVersion"]
             if event.kind == "BOOKMARK":
@@ -156,11 +164,12 @@ class Collection(Generic[V]):
             if old != new:
                 self._views[name] = new
                 self._changed(Change(name, old, new))
+        return told
 
     def _sign_of_life(self) -> None:
         self._alive = self._fresh = self._clock()
 
-    async def _wait(self, error: Exception, *, at_once: bool = False) -> None:
+    async def _wait(self, reason: str, *, at_once: bool = False) -> None:
         self._alive = self._clock()
         wait = 0.0 if at_once else min(_BACKOFF * 2.0 ** min(self._failures, 16), _BACKOFF_MAX)
         wait *= 0.5 + 0.5 * random.random()  # noqa: S311 -- spreads reconnects, protects nothing
@@ -168,10 +177,6 @@ class Collection(Generic[V]):
         if self._failures > 1:
             logger.warning(
                 "watch interrupted",
-                extra={
-                    "resource": str(self.resource),
-                    "error": str(error) or type(error).__name__,
-                    "wait": round(wait, 1),
-                },
+                extra={"resource": str(self.resource), "error": reason, "wait": round(wait, 1)},
             )
         await asyncio.sleep(wait)

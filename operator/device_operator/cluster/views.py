@@ -3,18 +3,24 @@
 Names and labels repeat over thousands of nodes: they are interned, so that each is in memory once.
 """
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from sys import intern
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from device_agent.contract import names
+from device_agent.contract.codec import ShapeError, decode
 
 from device_operator.cluster.client import Object
 from device_operator.model import DaemonSetView, FailedCreate, InventoryView, NodeView, PodView, Taint
-from device_operator.render import ANNOTATION_TEMPLATE
+from device_operator.render import AGENT_CONTAINER, ANNOTATION_SERVES, ANNOTATION_TEMPLATE
+from device_operator.scheduling import Term, Toleration
+from device_operator.spec import DEFAULT_MAX_UNAVAILABLE
+
+T = TypeVar("T")
 
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _MAX_TEXT: Final = 512
@@ -67,6 +73,8 @@ def node(raw: Object, _: NodeView | None) -> NodeView:
 def daemonset(raw: Object, _: Owned | None) -> Owned:
     meta, status = raw["metadata"], raw.get("status", {})
     labels, annotations = _interned(meta.get("labels")), _interned(meta.get("annotations"))
+    pod_spec = raw["spec"]["template"]["spec"]
+    rolling = raw["spec"].get("updateStrategy", {}).get("rollingUpdate", {})
     view = DaemonSetView(
         name=meta["name"],
         uid=meta["uid"],
@@ -75,23 +83,32 @@ def daemonset(raw: Object, _: Owned | None) -> Owned:
         observed_generation=status.get("observedGeneration", 0),
         desired=status.get("desiredNumberScheduled", 0),
         updated=status.get("updatedNumberScheduled", 0),
-        available=status.get("numberAvailable", 0),
-        labels=labels,
         annotations=annotations,
+        terms=tuple(_decoded(Term, _node_terms(pod_spec))),
+        tolerations=tuple(_decoded(Toleration, pod_spec.get("tolerations", ()))),
+        serves=tuple(filter(None, annotations.get(ANNOTATION_SERVES, "").split(","))),
+        max_unavailable=rolling.get("maxUnavailable", DEFAULT_MAX_UNAVAILABLE),
     )
-    return _owned("DaemonSet", meta, version=view.generation, view=view)
+    return _owned("DaemonSet", meta, version=view.generation, view=view, labels=labels)
 
 
 def configmap(raw: Object, _: Owned | None) -> Owned:
     """From its metadata alone."""
-    return _owned("ConfigMap", raw["metadata"], version=int(raw["metadata"]["resourceVersion"]), view=None)
+    return _owned(
+        "ConfigMap",
+        raw["metadata"],
+        version=int(raw["metadata"]["resourceVersion"]),
+        view=None,
+        labels=_interned(raw["metadata"].get("labels")),
+    )
 
 
 def pod(raw: Object, _: PodView | None) -> PodView:
     meta, spec, status = raw["metadata"], raw.get("spec", {}), raw.get("status", {})
     labels = meta.get("labels", {})
     ready, scheduled = _condition(raw, "Ready"), _condition(raw, "PodScheduled")
-    container: Object = next(iter(status.get("containerStatuses", ())), {})
+    containers: list[Object] = status.get("containerStatuses", [])  # webhooks add containers of their own
+    container = next((c for c in containers if c.get("name") == AGENT_CONTAINER), containers[0] if containers else {})
     state = container.get("state", {})
     waiting = state.get("waiting", {})
     terminated = state.get("terminated") or container.get("lastState", {}).get("terminated", {})
@@ -117,7 +134,11 @@ def pod(raw: Object, _: PodView | None) -> PodView:
 
 
 def inventory(raw: Object, before: InventoryView | None, *, now: datetime) -> InventoryView:
-    """`heartbeat_seen` moves to `now` only when lastHeartbeatTime differs: clocks of nodes are not trusted."""
+    """`heartbeat_seen` moves to `now` only when lastHeartbeatTime differs: clocks of nodes are not trusted.
+
+    At first sight it is when the API server last took a write of the status: a new leader must not take an agent
+    that was silent for an hour for one that has just reported.
+    """
     meta, spec, status = raw["metadata"], raw.get("spec", {}), raw.get("status", {})
     kept = {intern(key): value for key, value in status.items() if key not in _DROPPED}
     if status:
@@ -134,8 +155,18 @@ def inventory(raw: Object, before: InventoryView | None, *, now: datetime) -> In
         config=intern(spec.get("configName", "")),
         owner_uid=intern(_owner_uid(meta)),
         status=kept,
-        heartbeat_seen=before.heartbeat_seen if same and before is not None else now,
+        heartbeat_seen=before.heartbeat_seen
+        if same and before is not None
+        else now
+        if before is not None
+        else _written(meta, now=now),
     )
+
+
+def _written(meta: Object, *, now: datetime) -> datetime:
+    """When the status was last written, on the API server's clock; `now` where that is not told."""
+    times = (moment(f.get("time")) for f in meta.get("managedFields", ()) if f.get("subresource") == "status")
+    return min(max((t for t in times if t), default=now), now)
 
 
 def _pruned_lists(status: Object) -> Object:
@@ -174,8 +205,7 @@ def owner_text(raw: Object) -> str:
     return ", ".join(f"{o['kind']} {o['name']}" for o in owners) or "nobody"
 
 
-def _owned(kind: str, meta: Object, *, version: int, view: DaemonSetView | None) -> Owned:
-    labels = view.labels if view else _interned(meta.get("labels"))
+def _owned(kind: str, meta: Object, *, version: int, view: DaemonSetView | None, labels: Mapping[str, str]) -> Owned:
     return Owned(
         kind=kind,
         name=meta["name"],
@@ -205,14 +235,26 @@ def _condition(raw: Object, kind: str) -> Object:
 
 def _wanted_node(spec: Object) -> str | None:
     """The DaemonSet controller pins a pod by metadata.name before the scheduler has bound it."""
-    required = (
-        spec.get("affinity", {}).get("nodeAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution", {})
-    )
-    for term in required.get("nodeSelectorTerms", ()):
+    for term in _node_terms(spec):
         for match in term.get("matchFields", ()):
             if match.get("key") == "metadata.name" and match.get("values"):
                 return intern(match["values"][0])
     return None
+
+
+def _node_terms(spec: Object) -> list[Object]:
+    affinity: Object = spec.get("affinity", {}).get("nodeAffinity", {})
+    terms: list[Object] = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get(
+        "nodeSelectorTerms", []
+    )
+    return terms
+
+
+def _decoded(cls: type[T], items: Iterable[Object]) -> Iterator[T]:
+    """Those that could be ours: an edit by hand may know operators that we do not, and is put right anyway."""
+    for item in items:
+        with contextlib.suppress(ShapeError):
+            yield decode(cls, item, path="")
 
 
 @lru_cache(maxsize=1024)

@@ -3,12 +3,11 @@
 Every problem is one line: the field's path, what is wrong, how to mend it.
 """
 
-import posixpath
 import re
 from collections.abc import Iterable, Iterator
 
 from device_agent.contract import attributes, names
-from device_agent.contract.document import DeviceNode, Document, Env, Mount, OwnNodes, Resource
+from device_agent.contract.document import DeviceNode, Document, Env, Mount, OwnNodes, Resource, SimulatedSource
 from device_agent.contract.template import POSITION, Template, TemplateError, parse_template
 
 MAX_REPLICAS = 10_000
@@ -17,11 +16,13 @@ MAX_FAILURES = 100
 MAX_RECOVERIES = 1000
 MAX_GRACE_SECONDS = 86_400
 MAX_XID = 999
+MAX_NUMA_NODES = 64
+MAX_PATH = 512
+"""Characters of a path as written."""
 UNIT_NODE = "node"
 """`unit: node`: all selected devices of the node are one."""
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_CDI_KIND = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
 _PERMISSIONS = re.compile(r"r?w?m?")
 
 
@@ -108,7 +109,9 @@ def _sources(resource: Resource, where: str) -> Iterator[str]:
             if not entry.files.paths:
                 yield f"{at}.files.paths: is empty; name at least one path below /dev"
             for path in entry.files.paths:
-                if not path.startswith("/dev/") or not _plain(path):
+                if problem := _unfit(path):
+                    yield f"{at}.files.paths: {problem}"
+                elif not path.startswith("/dev/") or not _plain(path):
                     yield f"{at}.files.paths: {path!r} must be an absolute path below /dev without '..'"
         if entry.sysfs is not None and not re.fullmatch(r"[A-Za-z0-9_-]+", entry.sysfs.subsystem):
             yield (
@@ -122,6 +125,8 @@ def _sources(resource: Resource, where: str) -> Iterator[str]:
             for text in entry.pci.ids:
                 if ":" not in text and text != "*":
                     yield f"{at}.pci.ids: {text!r} must be vendor:device as lspci -n prints it: 15b3:1017, 15b3:*"
+        if entry.simulated is not None:
+            yield from _simulated(entry.simulated, f"{at}.simulated")
     simulated = [i for i, entry in enumerate(resource.devices) if entry.simulated is not None]
     count, replicas = sum(e.simulated.count for e in resource.devices if e.simulated), resource.sharing.replicas
     ids = count * replicas
@@ -130,6 +135,17 @@ def _sources(resource: Resource, where: str) -> Iterator[str]:
             f"{where}.devices[{simulated[0]}].simulated.count: {count:,} devices x {replicas:,} replicas = "
             f"{ids:,} ids, a node can offer at most {names.MAX_IDS:,} of one resource; lower count or replicas"
         )
+
+
+def _simulated(source: SimulatedSource, at: str) -> Iterator[str]:
+    if source.count < 0:
+        yield f"{at}.count: {source.count} must be 0 or more"
+    if not 0 <= source.numa_nodes <= MAX_NUMA_NODES:
+        yield f"{at}.numaNodes: {source.numa_nodes} must be from 0 to {MAX_NUMA_NODES}; 0 means no NUMA"
+    for index in source.unhealthy:
+        if not 0 <= index < source.count:
+            yield f"{at}.unhealthy: there is no index {index}, they go from 0 to count - 1"
+            return
 
 
 def _attributes(resource: Resource, where: str, sources: frozenset[str]) -> Iterator[str]:
@@ -215,8 +231,8 @@ def _inject(resource: Resource, where: str) -> Iterator[str]:
         yield from _mount(mount, f"{where}.inject.mounts[{i}]")
     yield from _env(inject.env, f"{where}.inject.env")
     for i, name in enumerate(inject.cdi_devices):
-        kind, equals, device = name.partition("=")
-        if not equals or not device or not _CDI_KIND.fullmatch(kind):
+        template = _parsed(name)
+        if template and not ("=" in template.prefix and names.CDI_NAME.fullmatch("0".join(template.parts[::2]))):
             yield f"{where}.inject.cdiDevices[{i}]: {name!r} must read vendor.com/class=name"
 
 
@@ -228,14 +244,20 @@ def _device_node(node: DeviceNode, resource: Resource, at: str) -> Iterator[str]
         yield f"{at}.permissions: {node.permissions!r} must be one or more of r, w, m in this order, such as rw"
     if node.own and (node.own.startswith("/") or not _plain(node.own)):
         yield f"{at}.own: {node.own!r} is a glob below /dev without '..': write dri/renderD*, not /dev/dri/renderD*"
+    for field, text in (("hostPath", node.host_path), ("containerPath", node.container_path)):
+        if problem := _unfit(text):
+            yield f"{at}.{field}: {problem}"
     host = _parsed(node.host_path)
+    if host and POSITION in host.names:
+        yield f"{at}.hostPath: {_no_position(node.host_path)}"
     if node.host_path and host and (not host.prefix.startswith("/dev/") or not _plain(node.host_path)):
         yield f"{at}.hostPath: {node.host_path!r} must be an absolute path below /dev without '..'"
     target = _parsed(node.container_path)
     if node.container_path and target:
+        several = node.own or (host and host.names)
         if not target.prefix.startswith("/") or not _plain(node.container_path):
             yield f"{at}.containerPath: {node.container_path!r} must be an absolute path without '..'"
-        elif node.own and not target.names and resource.sharing.max_per_container != 1:
+        elif several and not target.names and resource.sharing.max_per_container != 1:
             yield (
                 f"{at}.containerPath: several devices in a container would all be {node.container_path!r}; "
                 "set sharing.maxPerContainer: 1, or a placeholder such as {position} in the path"
@@ -248,8 +270,12 @@ def _device_node(node: DeviceNode, resource: Resource, at: str) -> Iterator[str]
 def _mount(mount: Mount, at: str) -> Iterator[str]:
     for field, text in (("hostPath", mount.host_path), ("containerPath", mount.container_path)):
         template = _parsed(text)
-        if template and (not template.prefix.startswith("/") or not _plain(text)):
+        if problem := _unfit(text):
+            yield f"{at}.{field}: {problem}"
+        elif template and (not template.prefix.startswith("/") or not _plain(text)):
             yield f"{at}.{field}: {text!r} must be an absolute path without '..'"
+        elif field == "hostPath" and template and POSITION in template.names:
+            yield f"{at}.{field}: {_no_position(text)}"
         elif template and template.names and template.prefix == "/":
             yield f"{at}.{field}: {text!r} needs a literal directory before its first placeholder"
 
@@ -298,8 +324,19 @@ def _health(resource: Resource, at: str) -> Iterator[str]:
 
 
 def _plain(path: str) -> bool:
-    """No `..`, no empty and no `.` segments: what it says is where it leads."""
-    return ".." not in path.split("/") and posixpath.normpath(path) == path
+    """No `..`, no empty and no `.` segments, not the root: what it says is where it leads."""
+    return not {"", ".", ".."}.intersection(path.removeprefix("/").split("/"))
+
+
+def _unfit(path: str) -> str:
+    """Why the text can be no path at all, or ''."""
+    if len(path) > MAX_PATH:
+        return f"{path[:32]!r}… has {len(path):,} characters, a path may have {MAX_PATH}"
+    return f"{path!r} has a NUL, which no path can hold" if "\0" in path else ""
+
+
+def _no_position(path: str) -> str:
+    return f"{path!r}: {{position}} counts within one container, no path of the node depends on it; use an attribute"
 
 
 def _parsed(text: str) -> Template | None:

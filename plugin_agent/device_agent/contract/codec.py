@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import re
 import types
 import typing
 from collections.abc import Mapping
@@ -10,6 +11,11 @@ from functools import cache
 from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
+
+_HALVES = re.compile("[\ud800-\udfff]")
+"""Half characters: JSON can write them, and no message to the kubelet can hold them."""
+
+_MOST_NEGATIVE = -(2**63)
 
 
 class ShapeError(ValueError):
@@ -79,6 +85,10 @@ def _value(kind: Any, data: object, path: str) -> object:
         return kind(cast("str", data))
     if type(data) is not kind:  # a bool is no int here
         raise ShapeError(f"{path}: must be {_NAMES[kind]}, not {_name(data)}")
+    if isinstance(data, int) and not _MOST_NEGATIVE <= data <= ~_MOST_NEGATIVE:
+        raise ShapeError(f"{path}: is a number of more than 64 bits")
+    if isinstance(data, str) and (found := _HALVES.search(data)):
+        raise ShapeError(f"{path}: must be text, and {found[0]!r} at character {found.start()} is none; remove it")
     return data
 
 
@@ -89,9 +99,10 @@ def _object(cls: type, data: object, path: str) -> object:
     dot = f"{path}." if path else ""
     for key in data:
         if key not in fields:
-            near = difflib.get_close_matches(str(key), fields, n=1)
+            name = str(key)
+            near = difflib.get_close_matches(name, fields, n=1)
             hint = f": did you mean {near[0]}?" if near else f"; it may have: {', '.join(fields)}"
-            raise ShapeError(f"{dot}{key}: unknown field{hint}")
+            raise ShapeError(f"{dot}{name if name.isprintable() else repr(name)}: unknown field{hint}")
     values = {}
     for key, (name, kind, required) in fields.items():
         if key in data:

@@ -270,6 +270,8 @@ def parse(raw: bytes | str) -> Document:
         data = json.loads(raw)
     except ValueError as error:
         raise ContractError(f"the configuration is not valid JSON: {error}") from error
+    except RecursionError as error:
+        raise ContractError("the configuration is nested too deeply") from error
     version = data.get("contractVersion") if isinstance(data, dict) else None
     if version != CONTRACT_VERSION:
         raise ContractError(

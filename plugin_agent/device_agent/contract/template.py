@@ -72,7 +72,7 @@ def parse_template(text: str) -> Template:
         elif token[1] is None:
             raise TemplateError(f"{text!r} has a single {token[0]!r}: write {token[0] * 2!r} for a literal brace")
         elif not _NAME.fullmatch(token[1]):
-            raise TemplateError(f"{text!r}: {{{token[1]}}} is no attribute name; write {{{{ for a literal brace")
+            raise TemplateError(f"{text!r}: {token[0]!r} is no attribute name; write {{{{ for a literal brace")
         else:
             parts += [token[1], ""]
     parts[-1] += text[at:]

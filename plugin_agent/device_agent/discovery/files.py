@@ -1,12 +1,15 @@
 """Device files by their path: for what the kernel calls by a name that admins know, and udev's stable links."""
 
 import posixpath
+from typing import Final
 
 from device_agent.contract.document import DeviceEntry
 from device_agent.discovery.found import FoundDevice
 from device_agent.discovery.host_tree import host_paths
 from device_agent.discovery.kernelnames import is_literal, matcher
 from device_agent.discovery.sysfs_tree import SysfsTree, numa, trailing_index
+
+NOT_A_DEVICE: Final = "NotADevice"
 
 
 class DeviceFiles:
@@ -56,12 +59,11 @@ class DeviceFiles:
             nodes = dev.nodes_below(real)
             place = self._common_object(nodes)
         else:
-            if pattern == f"/dev/{path}":
-                dev.errors.append(f"{pattern}: is neither a device node nor a directory")
-            return None
-        if not nodes:
-            return None
+            nodes, place = (), None
         name = posixpath.basename(path)
+        if not nodes:
+            # what a glob meets beside devices is no news
+            return _no_device(name, pattern) if pattern == f"/dev/{path}" else None
         values = self._tree.attributes(place, name=name, wanted=wanted) if place else {"name": name}
         index = trailing_index(posixpath.basename(place) if place else name)
         if index is not None:
@@ -94,3 +96,13 @@ class DeviceFiles:
     def _function_path(self, place: str) -> str | None:
         function = self._tree.nearest_function(place)
         return function.path if function else None
+
+
+def _no_device(name: str, path: str) -> FoundDevice:
+    return FoundDevice(
+        source="files",
+        name=name,
+        sysfs_path=None,
+        attributes={"name": name, "path": path},
+        left_out=(NOT_A_DEVICE, f"{path} is neither a device node nor a directory that holds one"),
+    )

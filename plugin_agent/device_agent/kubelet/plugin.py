@@ -17,7 +17,7 @@ import grpc.aio
 from device_agent import allocation, injection
 from device_agent.contract.document import Policy, Resource
 from device_agent.devices import Advertised, DeviceTable
-from device_agent.errors import AllocationRefused, UnavailableDevice
+from device_agent.errors import AllocationRefused
 from device_agent.kubelet import rpc, sockets
 from device_agent.kubelet.proto import deviceplugin_pb2 as dp
 from device_agent.telemetry import Metrics
@@ -73,11 +73,6 @@ def container_answer(response: injection.ContainerResponse) -> dp.ContainerAlloc
         annotations=response.annotations,
         cdi_devices=[dp.CDIDevice(name=name) for name in response.cdi_devices],
     )
-
-
-def _code(refused: AllocationRefused) -> grpc.StatusCode:
-    unavailable = isinstance(refused, UnavailableDevice)
-    return grpc.StatusCode.FAILED_PRECONDITION if unavailable else grpc.StatusCode.INVALID_ARGUMENT
 
 
 class ResourceServer:
@@ -230,7 +225,7 @@ class ResourceServer:
         except AllocationRefused as refused:
             self._metrics.allocated(self.resource, seconds=time.monotonic() - begun, error=True)
             logger.warning("allocation refused", extra={"resource": self.resource, "error": str(refused)})
-            await context.abort(_code(refused), str(refused))
+            await context.abort(grpc.StatusCode[refused.code], str(refused))
         if not self._books:
             self._loop.call_later(_BOOKS_SECONDS, self._write_books)
         self._books.append((request, time.monotonic() - begun))

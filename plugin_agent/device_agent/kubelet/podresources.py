@@ -98,7 +98,7 @@ def _explained(error: grpc.aio.AioRpcError) -> str:
 
 
 class HolderPoll:
-    """Asks every 10 to 30 s, and soon after an Allocate; hands each answer on.
+    """Asks every 10 to 30 s, soon after an Allocate, and soon after answers begin to fail; hands each answer on.
 
     `ours`: whether a resource is one of this agent's. `deliver(answer or None, begun)`: monotonic seconds at
     which the question was put.
@@ -118,7 +118,7 @@ class HolderPoll:
         self._settings = settings
         self._soon = asyncio.Event()
         self._awaited: set[tuple[str, str]] = set()
-        self._follow_ups = 0
+        self._follow_ups = _FOLLOW_UPS
         self._limited = False
         self._told: str | None = None
 
@@ -138,6 +138,8 @@ class HolderPoll:
         try:
             answer = await self._service.list(ours=self._ours)
         except PodResourcesError as error:
+            if self._told is None:
+                self._follow_ups = _FOLLOW_UPS
             if self._told != str(error):
                 logger.warning("holders are unknown", extra={"error": str(error)})
                 self._told = str(error)
@@ -162,7 +164,8 @@ class HolderPoll:
         if self._limited:
             await asyncio.sleep(settings.holders_backoff * random.uniform(0.5, 1))  # noqa: S311 - spreads load
             return
-        if not self._soon.is_set() and not (self._awaited and self._follow_ups):
+        waiting = self._awaited or self._told is not None
+        if not self._soon.is_set() and not (waiting and self._follow_ups > 0):
             self._awaited.clear()
             interval = random.uniform(settings.holders_poll_min, settings.holders_poll_max)  # noqa: S311 - as above
             try:

@@ -91,12 +91,3 @@ def call(channel: grpc.aio.Channel, method: Method[Q, A]) -> "grpc.aio.UnaryUnar
         request_serializer=method.request.SerializeToString,
         response_deserializer=method.answer.FromString,
     )
-
-
-def watch(channel: grpc.aio.Channel, method: Method[Q, A]) -> "grpc.aio.UnaryStreamMultiCallable[Q, A]":
-    """`method`, whose answer is a stream, as a callable on the channel."""
-    return channel.unary_stream(
-        method.path,
-        request_serializer=method.request.SerializeToString,
-        response_deserializer=method.answer.FromString,
-    )

@@ -5,7 +5,7 @@ from device_agent.contract.document import Allocation, Env, Inject, Sharing
 from device_agent.errors import AllocationRefused
 from device_agent.injection import ContainerResponse, DeviceSpec, respond
 from device_agent.units import Grants, MountGrant, NodeGrant, Unit
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.agent_core.samples import resource, unit
 
@@ -160,6 +160,7 @@ GRANTS = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(
     st.dictionaries(st.sampled_from("abcd"), GRANTS, min_size=1), st.integers(1, 2), st.randoms(use_true_random=False)
 )

@@ -1,8 +1,10 @@
 """What outlives the agent: kept whole or not at all, and never a reason not to start."""
 
 import hashlib
+import itertools
 import os
 import stat
+import tempfile
 
 import pytest
 from device_agent.contract.document import DeviceEntry, FilesSource, Resource, dump
@@ -121,6 +123,16 @@ def test_a_failed_write_keeps_what_was_there_and_leaves_no_rest(tmp_path, monkey
 def test_a_missing_device_plugins_directory_is_told_and_not_made(tmp_path):
     assert "could not be kept" in state(tmp_path / "none").remember(dump(document()))
     assert not (tmp_path / "none").exists()
+
+
+def test_a_failure_is_told_in_the_same_words_each_time(tmp_path, monkeypatch):
+    def full(*_arguments, **_fields):
+        raise OSError(28, "No space left on device", f"{tmp_path}/.config.{next(numbers)}")
+
+    numbers = itertools.count()
+    monkeypatch.setattr(tempfile, "mkstemp", full)
+    said = {state(tmp_path).remember(dump(document())) for _ in range(3)}
+    assert said == {f"the configuration could not be kept in {tmp_path}/device-operator: No space left on device"}
 
 
 @pytest.mark.parametrize("uid", ["", "..", "../x", "a/b", "a\n", ".hidden", "x" * 64])

@@ -5,7 +5,7 @@ from itertools import combinations
 import pytest
 from device_agent.allocation import Place, preferred
 from device_agent.contract.document import Policy
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 PACKED, SPREAD, TOPOLOGY = Policy.PACKED, Policy.SPREAD, Policy.TOPOLOGY
@@ -93,6 +93,7 @@ def questions(draw):
     return of, available, must, draw(st.integers(0, len(names) + 1))
 
 
+@settings(deadline=None)
 @given(questions(), st.sampled_from(Policy), st.randoms(use_true_random=False))
 def test_every_answer_is_a_choice_of_the_right_size_whatever_the_order(question, policy, random):
     of, available, must, size = question
@@ -112,6 +113,7 @@ def choices(question):
     return [(*must, *more) for more in combinations(rest, need)]
 
 
+@settings(deadline=None)
 @given(questions())
 def test_packed_uses_as_few_devices_as_can_be_and_is_no_worse_for_devices_it_is_on(question):
     of, available, must, size = question
@@ -119,6 +121,7 @@ def test_packed_uses_as_few_devices_as_can_be_and_is_no_worse_for_devices_it_is_
     assert len(set(devices_of(answer))) == min(len(set(devices_of(c))) for c in choices(question))
 
 
+@settings(deadline=None)
 @given(questions())
 def test_spread_uses_as_many_devices_as_can_be(question):
     of, available, must, size = question
@@ -126,6 +129,7 @@ def test_spread_uses_as_many_devices_as_can_be(question):
     assert len(set(devices_of(answer))) == max(len(set(devices_of(c))) for c in choices(question))
 
 
+@settings(deadline=None)
 @given(questions())
 def test_topology_spans_as_few_numa_nodes_as_can_be(question):
     of, available, must, size = question

@@ -1,5 +1,6 @@
 """What a unit adds to a container."""
 
+import os
 from typing import Any
 
 import pytest
@@ -105,11 +106,11 @@ def test_a_companion_that_is_missing_makes_the_unit_unhealthy_unless_it_is_optio
 def test_existence_is_asked_of_rendered_companions_alone():
     asked: list[str] = []
     inject = {
-        "deviceNodes": [{"hostPath": "/dev/net/x{index}"}, {"hostPath": "/dev/c{position}"}, {"own": "tty*"}],
+        "deviceNodes": [{"hostPath": "/dev/net/x{index}"}, {"hostPath": "/dev/c"}, {"own": "tty*"}],
         "mounts": [{"hostPath": "/opt", "containerPath": "/opt"}],
     }
     selection((entry("x", "sysfs", inject=inject), [[TTY]]), exists=lambda path: not asked.append(path))
-    assert asked == ["/dev/net/x0"]
+    assert asked == ["/dev/net/x0", "/dev/c"]
 
 
 def test_texts_keep_the_position_and_their_braces_for_the_second_rendering():
@@ -178,9 +179,26 @@ def test_literals_and_values_together_do_not_leave_the_directory_either():
     assert unit(sysfs("t", usb__serial=".x"), inject=inject).grants.mounts[0].host_path == "/opt/..x"
 
 
+@pytest.mark.parametrize("value", ["a b", "-a", "a/b", "a\u00e4", "a=b"])
+def test_a_value_that_makes_no_cdi_name_is_told_before_a_pod_meets_it(value: str):
+    reason, message = left_out(sysfs("t", usb__serial=value), inject={"cdiDevices": ["v.com/c={usb.serial}"]})
+    assert reason == "UnsafeValue"
+    assert message == f"v.com/c={{usb.serial}} gives {'v.com/c=' + value!r}, which names no CDI device"
+
+
 def test_a_value_with_an_equals_sign_never_stands_in_a_variables_name():
     inject = {"env": [{"name": "S_{usb.serial}", "value": "x"}]}
     assert left_out(sysfs("t", usb__serial="LD_PRELOAD=/x"), inject=inject)[0] == "UnsafeValue"
+
+
+@pytest.mark.parametrize(
+    "inject", [{}, {"env": [{"name": "A", "value": "{name}"}]}, {"cdiDevices": ["v.com/c={name}"]}, {"ownNodes": "All"}]
+)
+def test_a_device_whose_name_is_no_text_is_left_out(inject: dict[str, Any]):
+    name = os.fsdecode(b"ttyUSB\xff")
+    reason, message = left_out(sysfs(name, nodes=[f"/dev/{name}"]), inject=inject)
+    assert reason == "UnsafeValue"
+    assert message == "'ttyUSB\\udcff' is not UTF-8, and the kubelet takes nothing else"
 
 
 def test_the_devices_own_problem_is_told_before_the_companions():

@@ -1,5 +1,6 @@
 """`device-agent scan`, and the scanner on the machine that runs the tests."""
 
+import io
 import json
 import os
 from pathlib import Path
@@ -72,6 +73,30 @@ def test_a_configuration_of_no_use_is_told_on_stderr_without_a_traceback(
     assert text in captured.err
     assert str(path) in captured.err
     assert captured.out == ""
+
+
+def test_a_name_that_is_no_text_is_printed_all_the_same(
+    host: HostTreeBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    host.node(os.fsdecode(b"tty\xff"))
+    printed = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(printed, encoding="utf-8", write_through=True))
+    path = config(tmp_path, {"name": "example.com/x", "devices": [{"files": {"paths": ["/dev/tty*"]}}]})
+    assert scan.run(path, host.root) == 0
+    (excluded,) = json.loads(printed.getvalue())["excluded"]
+    assert (excluded["reason"], excluded["id"]) == ("UnsafeValue", "/dev/tty\udcff")
+
+
+def test_a_configuration_nested_too_deeply_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "config.json").write_bytes(b"[" * 100_000)
+    assert scan.run(tmp_path / "config.json", tmp_path) == scan.EXIT_CONFIG
+    assert "nested too deeply" in capsys.readouterr().err
+
+
+def test_a_root_without_the_nodes_file_systems_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    path = config(tmp_path, {"name": "example.com/x", "devices": [{"pci": {}}]})
+    assert scan.run(path, tmp_path / "nowhere") == scan.EXIT_CONFIG
+    assert f"there is neither sys nor dev in {tmp_path / 'nowhere'}" in capsys.readouterr().err
 
 
 def test_an_empty_tree_gives_an_empty_scan(tmp_path: Path):

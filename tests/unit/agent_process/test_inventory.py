@@ -14,7 +14,7 @@ from device_agent.holders import Holder
 from device_agent.kubelet.registration import RegistrationState
 from device_agent.snapshot import DeviceState, Health, ResourceState, TableSnapshot
 from device_agent.units import Excluded, Grants, Identity, Unit
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 CRD = yaml.safe_load((Path(__file__).parents[3] / "crds" / "nodedeviceinventories.yaml").read_text())
@@ -68,7 +68,7 @@ def snapshot(*devices: DeviceState, **fields: Any) -> TableSnapshot:
         healthy=sum(d.health is Health.HEALTHY for d in devices),
         message="",
     )
-    values = {"excluded": (), "refused": {}, "holders_known": True, "unknown_held": ()}
+    values = {"excluded": (), "refused": {}, "holders_known": True}
     return TableSnapshot(resources=(resource,), **(values | fields))
 
 
@@ -146,6 +146,19 @@ def test_it_says_what_the_table_says() -> None:
         ],
         "excluded": [],
     }
+
+
+def test_no_more_is_said_than_the_kind_can_hold() -> None:
+    many = {f"attr.{n:03}": "x" for n in range(300)}
+    status = valid(made(device(attributes=many)))
+    assert list(status["devices"][0]["attributes"]) == sorted(many)[:256]
+    names = [f"e.com/{n}" for n in range(1100)]
+    resources = tuple(
+        ResourceState(name=n, entry=n, devices=(), capacity=0, allocated=0, healthy=0, message="") for n in names
+    )
+    shot = TableSnapshot(resources=resources, excluded=(), refused={}, holders_known=True)
+    status = valid(report.inventory(shot, observed(), identity=WHO, limit=LIMIT))
+    assert (len(status["resources"]), status["resourcesOmitted"]) == (1024, 76)
 
 
 def test_unknown_holders_are_said() -> None:
@@ -272,6 +285,7 @@ def devices(draw: st.DrawFn) -> Iterator[DeviceState]:
     )
 
 
+@settings(deadline=None)
 @given(st.lists(devices(), max_size=30), st.integers(4_000, 20_000), texts)
 def test_whatever_there_is_the_object_is_valid_and_within_its_bytes(
     found: list[DeviceState], limit: int, error: str

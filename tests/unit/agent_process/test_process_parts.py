@@ -6,6 +6,7 @@ import json
 import logging
 import socket
 import stat
+import struct
 import tempfile
 import threading
 import urllib.error
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from device_agent import telemetry
+from device_agent.apiclient import ApiError, ApiServer
 from device_agent.dirwatch import DirectoryWatch
 from device_agent.holders import Holder
 from device_agent.kubelet import sockets
@@ -278,6 +280,32 @@ def test_without_a_host_both_address_families_answer() -> None:
         server.stop()
 
 
+def test_a_client_that_goes_away_is_no_traceback(
+    probes: tuple[telemetry.Metrics, str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    _, url = probes
+    port = int(url.rpartition(":")[2])
+    gone = struct.pack("ii", 1, 0)  # SO_LINGER of 0 s: close sends a reset
+    for _ in range(20):
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, gone)
+            client.sendall(b"GET /metrics HTTP/1.1\r\n")
+    assert fetched(f"{url}/healthz")[0] == 200
+    assert capfd.readouterr().err == ""
+
+
+# The API server
+
+
+def test_a_token_that_is_none_is_told_without_being_shown(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("first\nsecret")
+    server = ApiServer(url="http://127.0.0.1:9", token_file=tmp_path / "token")
+    with pytest.raises(ApiError) as told:
+        server.request("GET", "/")
+    assert "secret" not in str(told.value)
+    assert str(told.value) == f"GET /: there is no token in {tmp_path / 'token'}"
+
+
 # Transitions
 
 
@@ -295,7 +323,7 @@ def state(number: int, *, reason: str = "") -> DeviceState:
 def shot(*devices: DeviceState) -> TableSnapshot:
     resource = ResourceState(name="e.com/a", entry="e.com/a", devices=devices, capacity=0, allocated=0, healthy=0,
                              message="")  # fmt: skip
-    return TableSnapshot(resources=(resource,), excluded=(), refused={}, holders_known=True, unknown_held=())
+    return TableSnapshot(resources=(resource,), excluded=(), refused={}, holders_known=True)
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, str]]:
@@ -355,3 +383,8 @@ def test_a_log_line_is_a_constant_message_and_fields(style: str, line: object) -
     formatter = telemetry._Fields(as_json=style == "json")
     made = formatter.format(record(resource="example.com/a", error="two words", msecs=0))
     assert (json.loads(made) if style == "json" else made) == line
+
+
+def test_a_value_cannot_begin_a_line_of_its_own() -> None:
+    made = telemetry._Fields(as_json=False).format(record(error="a\nb", msecs=0))
+    assert made.endswith("registered error='a\\nb'")

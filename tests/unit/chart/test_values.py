@@ -166,6 +166,8 @@ def test_an_impossible_value_is_refused_with_its_path(chart, values, named):
             {"metrics": {"service": {"enabled": False}, "serviceMonitor": {"enabled": True}}},
             "needs metrics.service.enabled",
         ),
+        ({"operator": {"lease": {"retrySeconds": 10}}}, "retrySeconds must be below renewDeadlineSeconds"),
+        ({"operator": {"lease": {"durationSeconds": 9.5}}}, "and that below durationSeconds"),
     ],
 )
 def test_values_that_exclude_each_other_are_refused_with_the_way_out(chart, values, said):
@@ -250,3 +252,16 @@ def test_the_readme_lists_every_value_with_its_default(chart, defaults):
     seen: set[str] = set()
     check(defaults, "")
     assert set(listed) <= seen
+
+
+@pytest.mark.parametrize(
+    ("strategy", "rendered"),
+    [
+        ({"type": "Recreate"}, {"type": "Recreate"}),
+        ({"rollingUpdate": {"maxSurge": 0}}, {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}),
+    ],
+)  # fmt: skip
+def test_a_strategy_is_one_that_the_api_server_takes(chart, strategy, rendered):
+    objects = chart.template({"operator": {"strategy": strategy}})
+    (deployment,) = (o for o in objects if o["kind"] == "Deployment")
+    assert deployment["spec"]["strategy"] == rendered

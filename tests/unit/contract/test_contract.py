@@ -14,7 +14,7 @@ from device_agent.contract.document import (
     parse_resource,
 )
 from device_agent.contract.template import MissingAttributeError, TemplateError, parse_template
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 
@@ -60,6 +60,7 @@ def test_shared_resources_spread_by_default_and_exclusive_ones_follow_the_topolo
     ("raw", "message"),
     [
         (b"{", "not valid JSON"),
+        (b"[" * 100_000, "nested too deeply"),
         (b"[]", "contract version None"),
         (b'{"contractVersion": 2, "resources": []}', "contract version 2, this agent reads 1"),
         (b'{"contractVersion": 1}', "resources: is missing"),
@@ -85,6 +86,9 @@ def test_another_shape_is_refused_with_its_path(raw: bytes, message: str):
         ({"allocation": {"policy": "packed"}}, "r.allocation.policy: must be one of Packed, Spread, Topology"),
         ({"devices": [{"file": {}}]}, "r.devices[0].file: unknown field: did you mean files?"),
         ({"inject": {"mounts": [{"hostPath": "/a"}]}}, "r.inject.mounts[0].containerPath: is missing"),
+        ({"unit": "\ud800"}, "r.unit: must be text, and '\\ud800' at character 0 is none"),
+        ({"maxDevices": 2**63}, "r.maxDevices: is a number of more than 64 bits"),
+        ({"a\nb": 1}, "r.'a\\nb': unknown field"),
     ],
 )
 def test_an_ill_typed_field_is_refused_with_its_path(fields: dict[str, Any], message: str):
@@ -128,6 +132,8 @@ def test_an_ill_typed_field_is_refused_with_its_path(fields: dict[str, Any], mes
         ({"inject": {"mounts": [{"hostPath": "/opt/../etc", "containerPath": "/x"}]}}, "without '..'"),
         ({"inject": {"mounts": [{"hostPath": "/{name}", "containerPath": "/x"}]}}, "needs a literal directory"),
         ({"inject": {"cdiDevices": ["gpu"]}}, "must read vendor.com/class=name"),
+        ({"inject": {"cdiDevices": ["v.com/c=a b"]}}, "must read vendor.com/class=name"),
+        ({"inject": {"cdiDevices": ["v.com/{name}=a"]}}, "must read vendor.com/class=name"),
         ({"inject": {"deviceNodes": [{}]}}, "give either own"),
         ({"inject": {"deviceNodes": [{"own": "a", "hostPath": "/dev/a"}]}}, "give either own"),
         ({"inject": {"deviceNodes": [{"own": "/dev/a"}]}}, "glob below /dev"),
@@ -135,6 +141,25 @@ def test_an_ill_typed_field_is_refused_with_its_path(fields: dict[str, Any], mes
         ({"inject": {"deviceNodes": [{"hostPath": "/dev/a", "permissions": "wr"}]}}, "r, w, m in this order"),
         ({"inject": {"deviceNodes": [{"hostPath": "/etc/a"}]}}, "below /dev"),
         ({"inject": {"ownNodes": "Listed"}}, "it lists none"),
+        ({"devices": [{"simulated": {"count": -1}}]}, "count: -1 must be 0 or more"),
+        ({"devices": [{"simulated": {"count": 2, "numaNodes": -1}}]}, "numaNodes: -1 must be from 0 to 64"),
+        ({"devices": [{"simulated": {"count": 2, "numaNodes": 65}}]}, "numaNodes: 65 must be from 0 to 64"),
+        ({"devices": [{"simulated": {"count": 2, "unhealthy": [0, 2]}}]}, "unhealthy: there is no index 2"),
+        ({"devices": [{"files": {"paths": ["/dev/" + "a/" * 300 + "b"]}}]}, "has 606 characters, a path may have 512"),
+        ({"inject": {"deviceNodes": [{"hostPath": "/dev/" + "a" * 600}]}}, "a path may have 512"),
+        ({"inject": {"mounts": [{"hostPath": "/" + "a" * 600, "containerPath": "/x"}]}}, "a path may have 512"),
+        ({"devices": [{"files": {"paths": ["/dev/a\0"]}}]}, "has a NUL"),
+        ({"inject": {"deviceNodes": [{"hostPath": "/dev/a\0"}]}}, "has a NUL"),
+        ({"inject": {"mounts": [{"hostPath": "/", "containerPath": "/host"}]}}, "'/' must be an absolute path"),
+        ({"inject": {"mounts": [{"hostPath": "//opt", "containerPath": "/opt"}]}}, "'//opt' must be an absolute path"),
+        ({"inject": {"deviceNodes": [{"hostPath": "/dev/a", "containerPath": "/"}]}}, "'/' must be an absolute path"),
+        ({"inject": {"deviceNodes": [{"hostPath": "/dev/c{position}"}]}}, "counts within one container"),
+        (
+            {"inject": {"mounts": [{"hostPath": "/run/c{position}", "containerPath": "/x"}]}},
+            "counts within one container",
+        ),
+        ({"inject": {"deviceNodes": [{"hostPath": "/dev/c{index}", "containerPath": "/dev/c"}]}}, "maxPerContainer: 1"),
+        ({"inject": {"env": [{"name": "A", "value": "{\n}"}]}}, "no attribute name"),
     ],
 )
 def test_each_mistake_gets_one_line_that_says_how_to_mend_it(fields: dict[str, Any], message: str):
@@ -198,6 +223,7 @@ def test_templates_render_and_keep_literal_braces():
         template.render({})
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_any_text_is_a_template_or_a_template_error(text: str):
     try:
@@ -208,6 +234,7 @@ def test_any_text_is_a_template_or_a_template_error(text: str):
         assert template.render(dict.fromkeys(template.names, "")) is not None
 
 
+@settings(deadline=None)
 @given(st.text(min_size=1), st.integers(0, 10_000), st.one_of(st.none(), st.text(min_size=1)))
 def test_ids_fit_the_kubelet_and_replicas_never_meet(value: str, index: int, entry: str | None):
     device = names.device_id(value, entry=entry)
@@ -219,11 +246,13 @@ def test_ids_fit_the_kubelet_and_replicas_never_meet(value: str, index: int, ent
     assert (replica == device) == (index == 0)
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(min_size=1), min_size=2, max_size=8, unique=True))
 def test_different_values_give_different_ids(values: list[str]):
     assert len({names.device_id(v) for v in values}) == len(values)
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_a_rendered_name_is_a_resource_name_or_refused(text: str):
     try:

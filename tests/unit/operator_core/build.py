@@ -78,10 +78,11 @@ def device(id_: str = "kvm", *, resource: str = KVM, health: str = "Healthy", **
     return {"id": id_, "resource": resource, "health": health, "since": "2026-05-01T00:00:00Z", **fields}
 
 
-def daemonset(pool: str = "default", *, config_hash: str = "", template_hash: str = "") -> DaemonSetView:
+def daemonset(pool: str = "default", *, config_hash: str = "", template_hash: str = "", **fields: Any) -> DaemonSetView:
     annotations = {ANNOTATION_CONFIG_HASH: config_hash, ANNOTATION_TEMPLATE: template_hash}
     name = pool_daemonset(LAB, pool)
-    return DaemonSetView(name=name, uid=f"uid-{pool}", pool=pool, generation=1, annotations=annotations)
+    fields.setdefault("serves", (KVM,))
+    return DaemonSetView(name=name, uid=f"uid-{pool}", pool=pool, generation=1, annotations=annotations, **fields)
 
 
 def taint(key: str, value: str = "", effect: str = "NoSchedule") -> Taint:

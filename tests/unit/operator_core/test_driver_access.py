@@ -11,7 +11,11 @@ from unit.operator_core.build import LAB, SETTINGS, entry, spec
 GPU = {"name": "nvidia.com/gpu", "preset": "nvidia-gpu-cdi"}
 MIG = {"name": "nvidia.com/mig-{profile}", "preset": "nvidia-mig-cdi"}
 MANAGEMENT = "management.nvidia.com/gpu=all"
-EVERYTHING = {"driverAccess": {"driverRoot": "/run/nvidia/driver"}, "deviceMetrics": "Prometheus", "nodeFeatures": "NFD"}
+EVERYTHING = {
+    "driverAccess": {"driverRoot": "/run/nvidia/driver"},
+    "deviceMetrics": "Prometheus",
+    "nodeFeatures": "NFD",
+}
 
 
 def template(*resources: dict[str, Any], settings: RenderSettings = SETTINGS, **agent: Any) -> dict[str, Any]:

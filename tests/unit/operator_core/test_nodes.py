@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 from device_operator.model import ApplyProblem, FailedCreate, NodeView, Observed
-from device_operator.nodes import NodeReport, PoolView, StatusSettings, judge, pool_daemonset, running_pools
-from device_operator.render import ANNOTATION_CONFIG_HASH, ANNOTATION_TEMPLATE
+from device_operator.nodes import NodeReport, PoolView, StatusSettings, judge, pool_daemonset
 from device_operator.scheduling import Toleration
-from unit.operator_core.build import LAB, NOW, ago, counts, daemonset, device, inventory, node, pod, taint
+from unit.operator_core.build import LAB, NOW, ago, counts, device, inventory, node, pod, taint
 
 POOL = PoolView(name="default", nodes=("node-1",))
 
@@ -225,15 +224,3 @@ def test_the_newest_pod_that_is_not_going_counts():
 def test_a_node_that_is_not_listed_is_not_reported():
     observed = Observed(now=NOW, nodes=(node("node-2"),))
     assert judge(LAB, [POOL], observed, settings=StatusSettings()) == ()
-
-
-def test_what_runs_is_told_from_daemonsets_and_pods():
-    observed = Observed(
-        now=NOW,
-        nodes=(node("node-1"), node("node-2")),
-        daemonsets=(daemonset("lab", config_hash="c", template_hash="t"), daemonset("edge")),
-        pods=(pod("node-1", pool="lab"), pod("node-2", pool="lab"), pod("node-2", pool="edge")),
-    )
-    edge, lab = running_pools(observed, config_hash=ANNOTATION_CONFIG_HASH, template_hash=ANNOTATION_TEMPLATE)
-    assert (edge.name, edge.nodes) == ("edge", ("node-2",))
-    assert (lab.name, lab.nodes, lab.config_hash, lab.template_hash) == ("lab", ("node-1",), "c", "t")

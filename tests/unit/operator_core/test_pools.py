@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 from device_operator.model import NodeView, OtherConfig
-from device_operator.pools import Accepted, Rejected, accept, assignment, describe, matches, name_nodes
-from unit.operator_core.build import KVM, LAB, NOW, ago, entry, node, pools, spec
+from device_operator.pools import Accepted, Rejected, accept, assignment, describe, matches, name_nodes, running
+from device_operator.scheduling import Expression, Operator, Term
+from unit.operator_core.build import KVM, LAB, NOW, ago, daemonset, entry, node, pools, spec
 
 
 def labelled(name: str, **labels: str) -> NodeView:
@@ -119,6 +120,48 @@ def test_objects_that_do_not_meet_are_no_conflict(rival: Any):
 def test_a_rival_that_cannot_be_parsed_conflicts_with_nobody():
     rival = OtherConfig(name="other", uid="u", created=ago(60), spec=None, accepted=None)
     assert isinstance(judged(spec(), others=[rival]), Accepted)
+
+
+def on(label: str) -> tuple[Term, ...]:
+    return (Term((Expression("hardware", Operator.IN, (label,)),)),)
+
+
+@pytest.mark.parametrize("accepted", [False, None, True])
+def test_what_a_rival_runs_counts_whatever_became_of_its_spec(*, accepted: bool | None):
+    runs = running([daemonset(terms=on("edge"))])
+    assert runs is not None
+    rival = OtherConfig(
+        name="other",
+        uid="u",
+        created=ago(-60),
+        spec=spec(resources=[entry("example.com/another")]) if accepted else None,
+        accepted=accepted,
+        running=runs.pools,
+    )
+    verdict = judged(spec(), others=[rival])
+    assert isinstance(verdict, Rejected)
+    assert f"other serves {KVM} on node node-1, which" in verdict.message
+    assert isinstance(judged(pools(LAB_POOL), others=[rival]), Accepted)
+
+
+def test_what_is_accepted_and_runs_is_told_once():
+    runs = running([daemonset()])
+    assert runs is not None
+    rival = OtherConfig(name="other", uid="u", created=ago(60), spec=spec(), accepted=True, running=runs.pools)
+    found = assignment(spec(), nodes=NODES, others=[rival])
+    assert [o.node for o in found.overlaps] == ["node-1", "node-2", "node-3"]
+
+
+def test_what_runs_is_read_from_the_daemonsets():
+    assert running([]) is None
+    runs = running(
+        [daemonset("lab", terms=on("lab"), max_unavailable=2), daemonset("edge", terms=on("edge"), max_unavailable=2)]
+    )
+    assert runs is not None
+    assert [p.name for p in runs.pools] == ["edge", "lab"]
+    assert runs.allowed_unavailable(10) == 2
+    found = assignment(runs, nodes=NODES, others=[])
+    assert found.nodes == {"edge": ("node-1",), "lab": ("node-2",)}
 
 
 def test_a_message_names_five_nodes_and_counts_the_others():

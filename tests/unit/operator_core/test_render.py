@@ -14,7 +14,7 @@ from device_operator.model import Identity
 from device_operator.pools import matches
 from device_operator.render import ANNOTATION_CONFIG_HASH, ANNOTATION_TEMPLATE, Manifest, dump_yaml, render
 from device_operator.scheduling import Expression, Operator, Term, selects
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from unit.operator_core.build import LAB, SETTINGS, entry, node, spec
 
@@ -243,7 +243,11 @@ def test_a_template_that_names_an_unknown_value_is_an_error(monkeypatch: pytest.
 
 
 @settings(max_examples=60, deadline=None)
-@given(value=st.text(st.characters(exclude_categories=["Cs"]), max_size=40), uid=st.text("ab-", min_size=1, max_size=8))
+@example(value="a\u2028  b\u2029  c", uid="a")
+@given(
+    value=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40),
+    uid=st.text("ab-", min_size=1, max_size=8),
+)
 def test_any_text_survives_the_template(value: str, uid: str):
     fields = {
         "resources": [entry(inject={"env": [{"name": "A", "value": value.replace("{", "{{").replace("}", "}}")}]})]

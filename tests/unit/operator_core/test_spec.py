@@ -189,3 +189,50 @@ def test_values_are_immutable():
     with pytest.raises(dataclasses.FrozenInstanceError):
         spec().paused = True  # type: ignore[misc]
     assert spec().resources[0].name == KVM
+
+
+def _selected(**pool: object) -> object:
+    return obj(nodePools=[{"name": "a", **pool}])
+
+
+def _term(**term: object) -> object:
+    return _selected(nodeSelectorTerms=[term])
+
+
+@pytest.mark.parametrize(
+    ("given", "part"),
+    [
+        (_selected(nodeSelector={"a..b/c": "x"}), "is no label key"),
+        (_selected(nodeSelector={"a-/c": "x"}), "is no label key"),
+        (_selected(tolerations=[{"key": "a.-b/c", "operator": "Exists"}]), "is no label key"),
+        (_term(matchFields=[{"key": "metadata.name", "operator": "In", "values": ["Node A"]}]), "is no name of a node"),
+        (_term(matchExpressions=[{"key": "a", "operator": "Gt", "values": ["-5"]}]), "whole number without a sign"),
+        (_term(matchExpressions=[{"key": "a", "operator": "Lt", "values": ["9" * 20]}]), "whole number without a sign"),
+        (obj(agent={"resources": {"limits": {"gpu": 1}}}), "limits.gpu: is nothing that an agent needs"),
+        (obj(agent={"resources": {"requests": {"example.com/x": "500m"}}}), "there are cpu, memory"),
+        (obj(agent={"env": [{"name": "A", "value": "a\0b"}]}), "agent.env[0].value: has a NUL"),
+        (obj(agent={"kubeletRootDir": "/var//lib"}), "without '..' and '//'"),
+        (obj(agent={"kubeletRootDir": "/var/lib/./x"}), "without '..' and '//'"),
+        (obj(updateStrategy={"maxUnavailable": 2**31}), "a whole number from 1"),
+        (
+            obj({"resources": [entry()], 1: "x", "resurces": []}),
+            "spec.resurces: unknown field: did you mean resources?",
+        ),
+    ],
+)
+def test_what_the_api_server_would_refuse_in_the_daemonset_is_refused_before(given: object, part: str):
+    assert part in problems(given)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        _selected(nodeSelector={"example.com/a.b_c": ""}),
+        _term(matchFields=[{"key": "metadata.name", "operator": "In", "values": ["node-1.example.com"]}]),
+        _term(matchExpressions=[{"key": "a", "operator": "Gt", "values": ["007"]}]),
+        obj(agent={"resources": {"limits": {"cpu": 1, "memory": "1Gi", "ephemeral-storage": "1e9"}}}),
+        obj(agent={"kubeletRootDir": "/var/lib/..kubelet/k0s.d"}),
+    ],
+)
+def test_what_the_api_server_takes_is_not_refused(given: object):
+    parse_spec(given)  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ import pytest
 import yaml
 from device_operator.errors import InvalidSpecError
 from device_operator.model import ApplyProblem, InventoryView, NodeView, Observed
+from device_operator.nodes import rfc3339
 from device_operator.pools import Accepted, Rejected, assignment
 from device_operator.render import render
 from device_operator.spec import Spec
@@ -402,6 +403,16 @@ def test_unhealthy_devices_stand_oldest_first():
     }
 
 
+def test_a_refused_edit_keeps_maxunavailable_and_the_nodes_without_a_pod():
+    seen = fleet(9)
+    seen["nodes"] = (*seen["nodes"], node("node-9999"))
+    found = status(WRONG, **seen, daemonsets=(daemonset(max_unavailable="10%"),), previous=READY_BEFORE, generation=2)
+    assert conditions(found)["Ready"] == ("True", "InvalidSpec")
+    assert found["summary"]["nodes"] == "9/10"
+    found = status(WRONG, **seen, daemonsets=(daemonset(max_unavailable="9%"),), generation=2)
+    assert conditions(found)["Ready"] == ("False", "AwaitingPod")
+
+
 def test_nodes_with_problems_stand_first():
     seen = fleet(3)
     seen["pods"] = (seen["pods"][0], seen["pods"][1], pod("node-0002", ready=False, **CRASH))
@@ -415,6 +426,15 @@ def test_a_device_shows_two_of_its_holders():
     holders = [{"namespace": "default", "pod": f"p{i}", "container": "main"} for i in range(3)]
     found = status(nodes=(node(),), pods=(pod(),), inventories=(inventory(devices=[device(allocatedTo=holders)]),))
     assert found["nodes"][0]["devices"][0]["allocatedTo"] == holders[:2]
+
+
+def test_a_status_that_could_not_be_written_is_told_by_the_same_events_later():
+    before = status(nodes=(node(),))
+    after = status(**fleet(1), previous=before)
+    later = json.loads(json.dumps(after).replace(rfc3339(NOW), "2026-06-01T12:00:09Z"))
+    assert later != after
+    assert transitions(before, later) == transitions(before, after) != ()
+    assert {n.key for n in transitions({}, later)} == {n.key for n in transitions({}, after)}
 
 
 # ---- bounds

@@ -1,6 +1,7 @@
 """A write that comes in between: read again, compare again, write again."""
 
 import copy
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -73,3 +74,18 @@ async def test_an_object_of_an_earlier_config_of_the_same_name_is_left_to_the_ga
     with pytest.raises(errors.ForeignOwnerError, match="earlier DevicePluginConfig"):
         await applier._bring_in_line_with_retries(MANIFEST, Identity("c", "another"))
     assert busy.live["spec"] != BODY["spec"]
+
+
+async def test_a_configmap_that_was_made_immutable_is_made_anew() -> None:
+    busy = Busy(conflicts=0)
+    busy.live = {**busy.live, "immutable": True}
+    deleted: list[str] = []
+
+    async def delete(_: object, name: str, *, uid: str) -> None:
+        deleted.append(f"{name} {uid}")
+
+    busy.delete = delete  # type: ignore[attr-defined]
+    applier = Applier(cast("Client", busy), namespace="n")
+    manifest = replace(MANIFEST, kind="ConfigMap")
+    assert await applier._bring_in_line_with_retries(manifest, Identity("c", "owner"))
+    assert deleted == ["d u"]

@@ -4,10 +4,13 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import pytest
 from aiohttp import web
-from device_operator.cluster.client import UNREACHABLE, ApiError, Client, Connection, Resource
+from device_operator import errors
+from device_operator.cluster.client import UNREACHABLE, ApiError, Client, Resource
+from device_operator.cluster.connection import Connection, connect
 from kubernetes.aio.client.configuration import Configuration
 
 NODES = Resource("", "v1", "nodes")
@@ -168,3 +171,33 @@ async def test_no_server_is_unreachable() -> None:
     async with Client(Connection(configuration), timeout=5) as client:
         with pytest.raises(UNREACHABLE):
             await client.get(NODES, "n")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"\xff\xfe",
+        b"- 1",
+        b"a: 1",
+        b"current-context: c",
+        b"{current-context: c, contexts: [], clusters: []}",
+    ],
+)
+async def test_a_kubeconfig_that_is_none_is_one_line(content: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "kubeconfig"
+    file.write_bytes(content)
+    with pytest.raises(errors.UsageError, match="no usable cluster configuration"):
+        await connect(kubeconfig=str(file))
+
+
+async def test_an_answer_that_is_no_json_is_none(serve: Serve) -> None:
+    async def page(_: web.Request) -> web.Response:
+        return web.Response(text="<html>welcome</html>\n")
+
+    client = await serve(page)
+    with pytest.raises(UNREACHABLE, match=r"the answer to get nodes is no JSON"):
+        await client.get(NODES, "n")
+    with pytest.raises(UNREACHABLE, match=r"the answer to watch nodes is no JSON"):
+        [event async for event in client.watch(NODES, version="1")]

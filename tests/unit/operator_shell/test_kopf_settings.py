@@ -52,9 +52,9 @@ def test_only_the_object_that_is_meant_is_dropped() -> None:
 
 def test_a_complete_list_brings_what_events_missed() -> None:
     store = ConfigStore()
-    store.put(config("stays"))
-    store.put(config("vanished"))
-    assert store.replace([config("stays"), config("new")]) == {"vanished", "new"}
+    store.put(config("stays", uid="stays"))
+    store.put(config("vanished", uid="vanished"))
+    assert store.replace([config("stays", uid="stays"), config("new", uid="new")], version=9) == {"vanished", "new"}
     assert {c.identity.name for c in store} == {"stays", "new"}
 
 

@@ -45,6 +45,11 @@ def test_every_document_gives_its_manifests_and_the_same_bytes_each_time(
         (GOOD.replace("v1alpha1", "v9"), "apiVersion"),
         (GOOD.replace("metadata: {name: lab}", "metadata: {}"), "metadata.name is missing"),
         (GOOD.replace("simulated", "simulator"), "spec.resources"),
+        (GOOD.replace("count: 1", "count: !!int one"), "invalid literal"),
+        (GOOD.replace("count: 1", "count: 2026-99-99"), "month must be in"),
+        (GOOD.replace("{count: 1}", "[" * 3000 + "]" * 3000), "nested too deeply"),
+        (f"{GOOD}  1: x\n  resurces: y\n", "spec.resurces: unknown field: did you mean resources?"),
+        (GOOD.replace("count: 1}}]", r'count: 1}}], unit: "\ud800"'), "must be text"),
     ],
 )
 def test_what_cannot_be_rendered_is_told_on_stderr(
