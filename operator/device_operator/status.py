@@ -143,7 +143,8 @@ def _health_notice(node: str, device: Mapping[str, Any]) -> Notice:
     if device.get("health") == "Healthy":
         return Notice("Normal", "DeviceHealthy", clip(f"{what} is Healthy again", 1024), key)
     why = ": ".join(text for text in (device.get("reason", ""), device.get("message", "")) if text)
-    return Notice("Warning", "DeviceUnhealthy", clip(f"{what} is {device.get('health')}: {why}", 1024), key)
+    reason = "DeviceUnknown" if device.get("health") == "Unknown" else "DeviceUnhealthy"
+    return Notice("Warning", reason, clip(f"{what} is {device.get('health')}: {why}", 1024), key)
 
 
 def _wanted(

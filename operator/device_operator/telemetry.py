@@ -162,8 +162,9 @@ class Telemetry:
             for entry in inventory.status.get("resources", ()):
                 key = (pool_name, str(entry["name"]))
                 devices, healthy = int(entry.get("devices", 0)), int(entry.get("healthy", 0))
-                figures.devices[*key, "Healthy"] += healthy
-                figures.devices[*key, "Unhealthy"] += max(0, devices - healthy - unknown[entry["name"]])
+                # unknown is not unhealthy: the agent goes on offering such a device, and counts it as healthy
+                figures.devices[*key, "Healthy"] += max(0, healthy - unknown[entry["name"]])
+                figures.devices[*key, "Unhealthy"] += max(0, devices - healthy)
                 figures.devices[*key, "Unknown"] += unknown[entry["name"]]
                 figures.capacity[key] += int(entry.get("capacity", 0))
                 figures.allocated[key] += int(entry.get("allocated", 0))

@@ -7,6 +7,7 @@ offered for a moment at each restart. It is written at each change, in a thread 
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -22,6 +23,8 @@ from device_agent.worker import Worker, WorkerBusyError
 
 logger = logging.getLogger(__name__)
 
+_XID_SECONDS: Final = 60.0
+"""Between two lines of the log on the same error of a GPU: a program in a loop makes hundreds a second."""
 _BOOT_ID: Final = Path("sys/kernel/random/boot_id")
 
 
@@ -55,6 +58,7 @@ class HealthWatch:
         self._kept = 0
         self._told = ""
         self._acknowledged = ""
+        self._xids: dict[tuple[str, int], float] = {}
 
     # Memory
 
@@ -115,7 +119,9 @@ class HealthWatch:
 
     def xid(self, event: XidEvent) -> None:
         """The NVIDIA driver announced an error."""
-        logger.info("xid", extra={"gpu": event.uuid, "xid": event.xid, "gi": event.gi, "ci": event.ci})
+        if event.at - self._xids.get((event.uuid, event.xid), -math.inf) >= _XID_SECONDS:
+            logger.info("xid", extra={"gpu": event.uuid, "xid": event.xid, "gi": event.gi, "ci": event.ci})
+            self._xids[event.uuid, event.xid] = event.at
         news = judgement.fault(event)
         self._tell(self._table.apply_health(news, now=time.monotonic(), wall=datetime.now(tz=UTC)))
 

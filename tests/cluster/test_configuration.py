@@ -118,7 +118,8 @@ def test_two_objects_that_serve_one_resource_on_a_node_are_told_apart_by_age(kub
 
 
 def test_a_loop_device_that_is_added_is_offered_at_once(kube: Kube):
-    spec = {"resources": [{"name": LOOP, "devices": [{"sysfs": {"subsystem": "block", "names": ["loop3[0-9]"]}}]}]}
+    devices = [{"sysfs": {"subsystem": "block", "names": ["loop3[0-9]"]}}]
+    spec = {"resources": [{"name": LOOP, "devices": devices, "health": {"removalGraceSeconds": 0}}]}
     with loops(30, 31), kube.config("hotplug", spec):
         kube.wait_ready("hotplug")
         kube.wait_node("node-1", LOOP, 2, 2)
@@ -129,7 +130,8 @@ def test_a_loop_device_that_is_added_is_offered_at_once(kube: Kube):
 
 
 def test_a_device_removed_while_a_pod_holds_it_stays_listed_until_the_pod_ends(kube: Kube):
-    spec = {"resources": [{"name": LOOP, "devices": [{"sysfs": {"subsystem": "block", "names": ["loop4[0-9]"]}}]}]}
+    devices = [{"sysfs": {"subsystem": "block", "names": ["loop4[0-9]"]}}]
+    spec = {"resources": [{"name": LOOP, "devices": devices, "health": {"removalGraceSeconds": 0}}]}
     with loops(40), kube.config("unplug", spec):
         kube.wait_ready("unplug")
         kube.wait_node("node-1", LOOP, 1, 1)

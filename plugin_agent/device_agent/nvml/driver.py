@@ -243,8 +243,11 @@ class Driver:
         except NvmlCallError as error:
             raise NvmlUnavailableError(f"NVML does not answer: {error}") from error
         caps = cap_numbers(self._mig_minors())
-        gpus = [gpu for index in range(count) if (gpu := self._gpu(index, caps, errors))]
-        self._last = tuple(self._with_links(gpus))
+        found = [gpu for index in range(count) if (gpu := self._gpu(index, caps, errors))]
+        # what is remembered of a lost GPU's number may by now be another one's, which answers for itself
+        answering = {gpu.uuid for gpu in found if gpu.state.known and not gpu.state.failures}
+        gpus = {gpu.uuid: gpu for gpu in found if gpu.uuid not in answering or not gpu.state.failures}
+        self._last = tuple(self._with_links(list(gpus.values())))
         return NvmlView(
             gpus=self._last,
             driver_version=version,

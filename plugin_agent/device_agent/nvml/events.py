@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from device_agent.nvml.library import TIMEOUT, UNKNOWN, DriverGoneError, Library, NvmlCallError
+from device_agent.nvml.library import TIMEOUT, DriverGoneError, Library, NvmlCallError
 from device_agent.nvml.model import XidEvent
 
 logger = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ class EventWatch:
                     told = error.code
                     self._ended.wait(_PAUSE_SECONDS)
                 continue
-            told = UNKNOWN if told == UNKNOWN else told
+            told = 0
             self._take(event)
 
     def _take(self, event: Any) -> None:

@@ -1,5 +1,8 @@
 """The table of XIDs, and how a resource's rules change it."""
 
+import re
+from pathlib import Path
+
 import pytest
 from device_agent.contract.document import Clears, HealthRules, XidRule
 from device_agent.health import Answer, Driver, Fault
@@ -11,6 +14,17 @@ def test_rows_are_unique_and_say_what_and_what_to_do():
     numbers = [row.xid for row in xids.ROWS]
     assert numbers == sorted(set(numbers))
     assert all(row.meaning and row.advice for row in xids.ROWS)
+
+
+def test_the_page_for_admins_has_the_table():
+    page = (Path(__file__).parents[3] / "docs/health.md").read_text()
+    table = page.partition("### XIDs that count")[2].partition("\n## ")[0]
+    shown = {}
+    for numbers, clears in re.findall(r"^\| ([\d, -]+) \|.*\| (Quiet|Reset) \|$", table, re.MULTILINE):
+        for item in numbers.split(", "):
+            first, _, last = item.partition("-")
+            shown |= dict.fromkeys(range(int(first), int(last or first) + 1), clears)
+    assert shown == {row.xid: row.clears.value for row in xids.ROWS}
 
 
 @pytest.mark.parametrize("xid", [48, 64, 79, 95, 119, 140])

@@ -369,3 +369,21 @@ def test_the_library_holds_the_nodes_while_it_is_open(node_of: MakeNode, driver_
     assert held() == {"nvidiactl", "nvidia0", "nvidia1"}
     driver.close()
     assert held() == set()
+
+
+def test_a_lost_gpu_under_another_number_is_not_taken_for_one_that_answers(
+    node_of: MakeNode, driver_of: MakeDriver
+) -> None:
+    node = node_of(4)
+    driver = driver_of(node)
+    driver.look()
+    (node.roots.sys / "bus/pci/drivers/nvidia/0000:10:00.0").unlink()
+    del node.scenario.gpus[0]
+    node.scenario.gpus[1].lost = True  # was number 2, is number 1
+    node.scenario.write()
+    for _ in range(2):
+        view = driver.look()
+        told = [gpu.uuid for gpu in view.gpus]
+        assert len(set(told)) == len(told)
+        assert {fakenvml.uuid(3)} <= set(told)
+        assert [state_of(view, i) for i, u in enumerate(told) if u == fakenvml.uuid(3)] == [[]]

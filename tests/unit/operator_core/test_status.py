@@ -568,6 +568,8 @@ def test_health_transitions_are_told_by_device():
     assert told([bad], [good]) == [("DeviceHealthy", f"{KVM} a on node node-1 is Healthy again")]
     assert told([bad], [bad]) == []
     assert told([good], [inventory(devices=[device("b")])]) == []
+    hangs = inventory(devices=[device("a", health="Unknown", message="NVML hangs"), device("b")])
+    assert told([good], [hangs]) == [("DeviceUnknown", f"{KVM} a on node node-1 is Unknown: NVML hangs")]
 
 
 def test_a_device_that_is_unhealthy_at_first_sight_is_told_under_a_key_that_stays():

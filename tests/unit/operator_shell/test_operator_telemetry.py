@@ -40,7 +40,8 @@ def inventory(**status: object) -> InventoryView:
 
 def test_devices_are_counted_by_pool_resource_and_health_until_the_object_is_gone() -> None:
     seen = Telemetry(Health())
-    resource = {"name": "r", "devices": 4, "healthy": 2, "capacity": 8, "allocated": 3}
+    # the agent goes on offering what it does not know, and counts it as healthy
+    resource = {"name": "r", "devices": 4, "healthy": 3, "capacity": 8, "allocated": 3}
     devices = [{"id": "a", "resource": "r", "health": "Unknown"}]
     views = [inventory(poolName="p", resources=[resource], devices=devices)] * 2
     seen.report("c", {"conditions": [{"type": "Ready", "status": "Unknown"}]}, views)
