@@ -209,6 +209,14 @@ class DeviceTable:
             self._places[resource] = places
         return places
 
+    def offered(self, resource: str, ids: Sequence[str], *, at_least: int) -> Sequence[str]:
+        """Those of the ids that are healthy now: the kubelet may not have heard yet. All of them when too few are."""
+        if all(a.healthy for a in self._advertised.get(resource, ())):
+            return ids
+        broken = {a.id for a in self._advertised[resource] if not a.healthy}
+        well = [i for i in ids if i not in broken]
+        return well if len(well) >= at_least else ids
+
     def affinity(self, resource: str) -> Affinity | None:
         """How close its devices are to each other, for `allocation.preferred`; None where only NUMA nodes are known.
 

@@ -5,10 +5,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 from agent.apiserver import OBJECTS, ApiServer
 from agent.harness import AgentProcess, Node, Start, document, files
 from agent.standin import Kubelet, until
+from device_agent.kubelet import rpc
+from device_agent.kubelet.proto import deviceplugin_pb2 as dp
 from fakenvml import Gpu, Scenario, a100s, uuid
 
 GPU = "nvidia.com/gpu"
@@ -165,6 +168,34 @@ def test_a_fatal_xid_is_told_with_meaning_and_advice(
     assert state["reason"] == "Xid79"
     assert "the GPU has fallen off the PCIe bus; reboot the node" in state["message"]
     assert all(told(api, uuid(n))["health"] == "Healthy" for n in range(3))
+
+
+def preferred(kubelet: Kubelet, size: int) -> set[str]:
+    """Asked by a kubelet that has not heard of any failure."""
+    container = dp.ContainerPreferredAllocationRequest(
+        available_deviceIDs=[uuid(n) for n in range(4)], allocation_size=size
+    )
+    request = dp.PreferredAllocationRequest(container_requests=[container])
+    path = kubelet.directory / kubelet.clients[GPU].endpoint
+    with grpc.insecure_channel(f"unix:{path}", options=(rpc.LOCAL_AUTHORITY,)) as channel:
+        answer = channel.unary_unary(
+            rpc.PREFERRED.path,
+            request_serializer=rpc.PREFERRED.request.SerializeToString,
+            response_deserializer=rpc.PREFERRED.answer.FromString,
+        )(request, timeout=10)
+    return set(answer.container_responses[0].deviceIDs)
+
+
+def test_a_gpu_that_is_lost_while_the_kubelet_chooses_is_not_preferred(
+    node: Node, kubelet: Kubelet, start: Start, driver: Scenario
+) -> None:
+    node.configure(document(gpus()))
+    agent = start(*on(driver), settings={"nvml_interval": 0.2})
+    kubelet.wait_for(GPU, 4)
+    driver.lose(0)
+    agent.wait_said("device unhealthy", device=uuid(0), reason="GpuLost")
+    assert preferred(kubelet, 3) == {uuid(n) for n in (1, 2, 3)}
+    assert len(preferred(kubelet, 4)) == 4
 
 
 def test_it_is_healthy_again_when_the_driver_has_had_its_reset(

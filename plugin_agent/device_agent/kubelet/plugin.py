@@ -260,10 +260,11 @@ class ResourceServer:
             available, must = tuple(container.available_deviceIDs), tuple(container.must_include_deviceIDs)
             try:
                 policy = self._table.entry(self.resource).allocation.policy
+                size = container.allocation_size
                 ids = allocation.preferred(
-                    available,
+                    self._table.offered(self.resource, available, at_least=size),
                     must,
-                    container.allocation_size,
+                    size,
                     policy=policy,
                     places=self._table.places(self.resource),
                     affinity=self._table.affinity(self.resource) if policy is Policy.TOPOLOGY else None,

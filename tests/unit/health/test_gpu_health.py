@@ -488,3 +488,14 @@ def test_a_new_resource_is_judged_by_the_last_look():
     gpus.list()
     gpus.scan()
     assert gpus.seen(OTHER) == {"GPU-0": True, "GPU-1": False}
+
+
+def test_a_gpu_that_broke_since_the_kubelet_heard_is_not_preferred():
+    gpus = Gpus(gpu(0), gpu(1), gpu(2))
+    gpus.look()
+    free = ("GPU-0", "GPU-1", "GPU-2")
+    assert gpus.table.offered(NAME, free, at_least=1) == free
+    gpus.xid(RESET_XID)
+    assert list(gpus.table.offered(NAME, free, at_least=2)) == ["GPU-1", "GPU-2"]
+    assert gpus.table.offered(NAME, free, at_least=3) == free
+    assert gpus.table.offered("example.com/none", free, at_least=1) == free

@@ -177,3 +177,10 @@ def test_a_failed_check_below_the_threshold_is_told():
 def test_a_lost_device_needs_no_threshold():
     condition = checked(Condition(since=wall(0), state=H), Check(Answer.LOST, "GpuLost", "gone"), RULES, wall=wall(1))
     assert (condition.state, condition.cause) == (N, "GpuLost")
+
+
+def test_a_failure_of_an_unknown_load_is_of_the_one_that_the_next_look_shows():
+    now = replace(failure(), driver=Driver()).after(action="", driver=Driver("m", 1))
+    assert now is not None
+    assert now.driver == Driver("m", 1)
+    assert now.after(action="", driver=Driver("n", 2)) is None
