@@ -134,12 +134,12 @@ import dataclasses
 from device_agent.discovery.scanner import Scanner
 real = Scanner.scan
 scans = 0
-def scan(self, document):
+def scan(self, document, **more):
     global scans
     scans += 1
     # one goes, one comes
     errors = tuple(f"/sys/{number}: Permission denied" for number in range(scans, scans + 1000))
-    return dataclasses.replace(real(self, document), errors=errors)
+    return dataclasses.replace(real(self, document, **more), errors=errors)
 Scanner.scan = scan
 """
 
