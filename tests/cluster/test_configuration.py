@@ -118,26 +118,26 @@ def test_two_objects_that_serve_one_resource_on_a_node_are_told_apart_by_age(kub
 
 
 def test_a_loop_device_that_is_added_is_offered_at_once(kube: Kube):
-    devices = [{"sysfs": {"subsystem": "block", "names": ["loop3[0-9]"]}}]
+    devices = [{"sysfs": {"subsystem": "block", "names": ["loop13[0-9]"]}}]
     spec = {"resources": [{"name": LOOP, "devices": devices, "health": {"removalGraceSeconds": 0}}]}
-    with loops(30, 31), kube.config("hotplug", spec):
+    with loops(130, 131), kube.config("hotplug", spec):
         kube.wait_ready("hotplug")
         kube.wait_node("node-1", LOOP, 2, 2)
-        with loops(32):
+        with loops(132):
             kube.wait_node("node-1", LOOP, 3, 3, seconds=15)
             kube.wait_node("node-2", LOOP, 3, 3, seconds=15)
         kube.wait_node("node-1", LOOP, 2, 2, seconds=60)
 
 
 def test_a_device_removed_while_a_pod_holds_it_stays_listed_until_the_pod_ends(kube: Kube):
-    devices = [{"sysfs": {"subsystem": "block", "names": ["loop4[0-9]"]}}]
+    devices = [{"sysfs": {"subsystem": "block", "names": ["loop14[0-9]"]}}]
     spec = {"resources": [{"name": LOOP, "devices": devices, "health": {"removalGraceSeconds": 0}}]}
-    with loops(40), kube.config("unplug", spec):
+    with loops(140), kube.config("unplug", spec):
         kube.wait_ready("unplug")
         kube.wait_node("node-1", LOOP, 1, 1)
         with kube.pod("holder", limits={LOOP: 1}, node="node-1"):
             wait_for("the holder", lambda: kube.inventory("unplug", "node-1")["status"]["devices"][0]["allocatedTo"])
-            remove_loop(40)
+            remove_loop(140)
             kube.wait_node("node-1", LOOP, 0, 1)
 
             def listed() -> dict:
