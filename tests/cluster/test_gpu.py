@@ -159,6 +159,19 @@ def test_a_fatal_xid_takes_one_gpu_away_with_cause_and_advice_until_the_driver_i
         kube.wait_node("node-1", GPU, 16, 16, seconds=60)
 
 
+def test_an_admin_acknowledges_a_failure_that_only_a_reset_would_end(kube: Kube, driver: Scenario):
+    with served(kube, driver, gpu(health={"recoveryThreshold": 1, "intervalSeconds": 1})):
+        kube.wait_node("node-1", GPU, 8, 8)
+        broken = driver.gpus[6].uuid
+        driver.xid(6, 79)
+        kube.wait_node("node-1", GPU, 7, 8)
+        since = wait_for("the failure in the inventory", lambda: (d := devices(kube)[broken])["reason"] and d["since"])
+        stale = f"device-operator.io/acknowledge={broken}=2020-01-01T00:00:00Z"
+        kube("annotate", "ndi", "gpus.node-1", "--overwrite", stale)
+        kube("annotate", "ndi", "gpus.node-1", "--overwrite", f"device-operator.io/acknowledge={broken}={since}")
+        kube.wait_node("node-1", GPU, 8, 8, seconds=60)
+
+
 def test_a_lost_gpu_is_not_given_out_and_the_others_are(kube: Kube, driver: Scenario):
     with served(kube, driver, gpu(health={"failureThreshold": 1, "intervalSeconds": 1})):
         kube.wait_node("node-1", GPU, 8, 8)
