@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from device_operator.caveats import caveats
 from device_operator.model import ApplyProblem, Notice
-from device_operator.nodes import NodeReport, State, clip
+from device_operator.nodes import NODE_NOT_READY, NodeReport, State, clip
 from device_operator.pools import Accepted, Overlap, Rejected, describe, name_nodes
 from device_operator.spec import Spec
 
@@ -158,6 +158,8 @@ def _ready(situation: Situation) -> Judged:
         message += f", {_count(len(waiting), 'node')} joining"
     if not settled:
         message += ", none of them is settled yet"
+    # such nodes are not counted, which must not read as if nothing were amiss
+    message = "; ".join([message, *_pools_away(situation.reports)])
     if len(blocking) > allowed:
         causes = _causes(blocking)
         return Judged(READY, "False", causes[0][0], "; ".join([message, *(text for _, text in causes)]))
@@ -168,6 +170,18 @@ def _ready(situation: Situation) -> Judged:
     if not situation.devices:
         return Judged(READY, "True", "NoDevices", f"{message}; they have no devices")
     return Judged(READY, "True", "Serving", message)
+
+
+def _pools_away(reports: Iterable[NodeReport]) -> list[str]:
+    """A sentence for each pool of which every node is NotReady."""
+    pools: defaultdict[str, list[NodeReport]] = defaultdict(list)
+    for report in reports:
+        pools[report.pool].append(report)
+    return [
+        f"no node of pool {pool} is Ready ({name_nodes(r.name for r in found)})"
+        for pool, found in pools.items()
+        if all(r.reason == NODE_NOT_READY for r in found)
+    ]
 
 
 def _on_its_way(report: NodeReport) -> bool:

@@ -36,7 +36,10 @@ class Identity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeView:
-    """`ready_since`: last transition of the condition Ready, None where the node never reported."""
+    """`ready_since`: last transition of the condition Ready, None where the node never reported.
+
+    `why_not_ready`: in words, for a node that is NotReady.
+    """
 
     name: str
     labels: Mapping[str, str]
@@ -44,6 +47,7 @@ class NodeView:
     taints: tuple[Taint, ...] = ()
     ready: bool = True
     ready_since: datetime | None = None
+    why_not_ready: str = "its kubelet does not report"
     deleting: bool = False
 
     @property
@@ -79,7 +83,8 @@ class PodView:
 
     `node`: where it runs, or for a pending pod the node that its affinity (matchFields metadata.name) names.
     `template_hash`: annotation `render.ANNOTATION_TEMPLATE`. `ready_since`: last transition of Ready, either way.
-    `waiting_*`, `terminated_*`: of the agent's container; terminated falls back to its lastState.
+    `waiting_*`, `terminated_*`: of the agent's container; terminated falls back to its lastState, which may be of long
+    ago: `terminated_at`.
     `unscheduled`: message of PodScheduled=False.
     """
 
@@ -97,6 +102,7 @@ class PodView:
     waiting_message: str = ""
     terminated_reason: str = ""
     terminated_message: str = ""
+    terminated_at: datetime | None = None
     exit_code: int | None = None
     restarts: int = 0
     unscheduled: str = ""

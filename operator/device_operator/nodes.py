@@ -37,6 +37,9 @@ PULL_REASONS: Final = frozenset(
 CREATING_REASONS: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 
 
+NODE_NOT_READY: Final = "NodeNotReady"
+
+
 class State(StrEnum):
     SERVING = "Serving"
     PENDING = "Pending"
@@ -180,23 +183,18 @@ class _Judge:
         pods = self._pods.get((pool.name, node.name), [])
         alive = [pod for pod in pods if not pod.deleting]
         pod = max(alive, key=lambda p: (p.created, p.name), default=None)
-        if pod is None:
+        if not node.ready:
+            # before anything that the pod's conditions say: they are the node's doing, minutes old, or both
+            verdict = self._away(node, inventory)
+        elif pod is None:
             verdict = self._without_pod(pool, node, replacing=bool(pods))
         elif pod.ready:
             verdict = self._with_ready_pod(pod, inventory, pool.clashes)
         else:
             verdict = self._with_starting_pod(pod, inventory)
         here = node.ready and not node.deleting
-        if not here and verdict.state in (State.PENDING, State.STALE):
-            since = f" since {rfc3339(node.ready_since)}" if node.ready_since else ""
-            what = "being deleted" if node.deleting else f"NotReady{since}"
-            joining = self._within(node.created, self._settings.settle)
-            verdict = _Verdict(
-                State.STALE if inventory else State.PENDING,
-                "NodeNotReady",
-                f"the node is {what}",
-                problem=not (joining or node.deleting),
-            )
+        if node.deleting and verdict.state in (State.PENDING, State.STALE):
+            verdict = self._away(node, inventory)
         settled = here and self._now >= settles_at(node, self._settings)
         current = (
             pod is not None
@@ -216,6 +214,17 @@ class _Judge:
             updated=current,
             problem=verdict.problem,
             inventory=inventory,
+        )
+
+    def _away(self, node: NodeView, inventory: InventoryView | None) -> _Verdict:
+        """A node that is NotReady or going: nothing on it is the agent's fault, and nothing can be counted on."""
+        since = f" since {rfc3339(node.ready_since)}" if node.ready_since else ""
+        joining = self._within(node.created, self._settings.settle)
+        return _Verdict(
+            State.STALE if inventory else State.PENDING,
+            NODE_NOT_READY,
+            "the node is being deleted" if node.deleting else f"the node is NotReady{since}: {node.why_not_ready}",
+            problem=not (joining or node.deleting),
         )
 
     def _without_pod(self, pool: PoolView, node: NodeView, *, replacing: bool) -> _Verdict:
@@ -263,8 +272,11 @@ class _Judge:
             return _Verdict(State.PENDING, waiting, text, grace)
         if self._within(pod.created, self._settings.pod_stale) or (grace and inventory is None):
             return _Verdict(State.PENDING, "Starting", f"pod {pod.name} starts", grace=True)
-        last = f"; {_ended(pod)}" if pod.restarts else ""
-        text = f"pod {pod.name} is not Ready since {rfc3339(since)}: its log says why{last}"
+        why = "; ".join(_unregistered(inventory.status) if inventory else ()) or "its log says why"
+        # lastState stays for as long as the pod: what ended an hour before is another story
+        ended = pod.terminated_at
+        last = f"; {_ended(pod)}" if ended and ended > since - timedelta(seconds=self._settings.pod_stale) else ""
+        text = f"pod {pod.name} is not Ready since {rfc3339(since)}: {why}{last}"
         if grace:
             return _Verdict(State.SERVING, "AgentNotReady", text, grace=True)
         return _Verdict(State.STALE if inventory else State.FAILED, "AgentNotReady", text)
@@ -293,12 +305,14 @@ def _served(status: Mapping[str, Any], clashes: Sequence[EnvClash], *, fresh: bo
     state = State.SERVING if devices else State.NO_DEVICES
     if error := status.get("configError"):
         return _Verdict(state, "ConfigError", f"the agent keeps its previous configuration: {error}")
+    if unregistered := _unregistered(status):
+        return _Verdict(state, "NotRegistered", "; ".join(unregistered))
     if refused := [f"{r['name']}: {r['message']}" for r in resources if r.get("message")]:
         return _Verdict(state, "ResourceRefused", "; ".join(refused))
     # an agent that has just started tells these two before it has asked the kubelet
-    unregistered = [str(r["name"]) for r in resources if r.get("devices") and not r.get("registered", True)]
-    if unregistered and not fresh:
-        return _Verdict(state, "NotRegistered", f"the kubelet does not know {', '.join(unregistered)} yet")
+    unknown = [str(r["name"]) for r in resources if r.get("devices") and not r.get("registered", True)]
+    if unknown and not fresh:
+        return _Verdict(state, "NotRegistered", f"the kubelet does not know {', '.join(unknown)} yet")
     if clashed := _clashed(status, clashes):
         more = f", and {len(clashed) - 1} more containers" if len(clashed) > 1 else ""
         return _Verdict(state, "EnvCollision", clashed[0] + more)
@@ -317,6 +331,15 @@ def _served(status: Mapping[str, Any], clashes: Sequence[EnvClash], *, fresh: bo
             problem=False,
         )
     return _Verdict(state, "Serving", problem=False)
+
+
+def _unregistered(status: Mapping[str, Any]) -> list[str]:
+    """Why the kubelet does not know resources that have devices: one sentence for each cause that the agent tells."""
+    why: defaultdict[str, list[str]] = defaultdict(list)
+    for resource in status.get("resources") or ():
+        if resource.get("devices") and not resource.get("registered", True) and resource.get("message"):
+            why[resource["message"]].append(resource["name"])
+    return [f"the kubelet does not know {', '.join(found)}: {message}" for message, found in why.items()]
 
 
 def _clashed(status: Mapping[str, Any], clashes: Sequence[EnvClash]) -> list[str]:
@@ -344,7 +367,8 @@ def _ended(pod: PodView) -> str:
     how = f"exit code {pod.exit_code}" if pod.exit_code is not None else "ended"
     reason = f" ({pod.terminated_reason})" if pod.terminated_reason else ""
     said = f": {pod.terminated_message or pod.waiting_message}" if pod.terminated_message or pod.waiting_message else ""
-    return f"{how}{reason}, {pod.restarts} restarts{said}"
+    times = f", {pod.restarts} restart{'s' if pod.restarts > 1 else ''}" if pod.restarts else ""
+    return f"{how}{reason}{times}{said}"
 
 
 def pool_daemonset(identity: Identity, pool: str) -> str:

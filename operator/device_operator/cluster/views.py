@@ -66,8 +66,19 @@ def node(raw: Object, _: NodeView | None) -> NodeView:
         ),
         ready=ready.get("status") == "True",
         ready_since=moment(ready.get("lastTransitionTime")),
+        why_not_ready=_why_not_ready(ready),
         deleting="deletionTimestamp" in meta,
     )
+
+
+def _why_not_ready(ready: Object) -> str:
+    """Unknown is what the node lifecycle controller sets for a kubelet that is silent; False is the kubelet's own.
+
+    The kubelet's message is left out: it may hold ages, and would be news at each of its reports.
+    """
+    if ready.get("status") == "False":
+        return "its kubelet reports so, kubectl describe node says why"
+    return "its kubelet does not report"
 
 
 def daemonset(raw: Object, _: Owned | None) -> Owned:
@@ -127,6 +138,7 @@ def pod(raw: Object, _: PodView | None) -> PodView:
         waiting_message=waiting.get("message", "")[:_MAX_TEXT],
         terminated_reason=intern(terminated.get("reason", "")),
         terminated_message=terminated.get("message", "")[:_MAX_TEXT],
+        terminated_at=moment(terminated.get("finishedAt")),
         exit_code=terminated.get("exitCode"),
         restarts=container.get("restartCount", 0),
         unscheduled=scheduled.get("message", "")[:_MAX_TEXT] if scheduled.get("status") == "False" else "",

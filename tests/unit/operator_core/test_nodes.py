@@ -19,6 +19,7 @@ def report(
     return found
 
 
+NO_SOCKET = "the kubelet's socket is not there: the kubelet is starting or down"
 SERVING = {"pods": (pod(),), "inventories": (inventory(),)}
 FAILED_CREATE = FailedCreate(pool_daemonset(LAB, "default"), 'violates PodSecurity "restricted"', ago(30))
 
@@ -138,6 +139,46 @@ CAUSES: dict[str, tuple[dict[str, Any], tuple[str, str, str]]] = {
         {"on": node(ready=False, ready_since=ago(120)), "pods": (pod(ready=False, ready_since=ago(90)),), "inventories": (inventory(),)},
         ("Stale", "NodeNotReady", "the node is NotReady since 2026-06-01T11:58:00Z"),
     ),
+    "node down for a moment": (
+        {
+            "on": node(ready=False, ready_since=ago(5)),
+            "pods": (pod(ready=False, ready_since=ago(5), restarts=2, exit_code=137, terminated_at=ago(3600)),),
+            "inventories": (inventory(),),
+        },
+        ("Stale", "NodeNotReady", "the node is NotReady since 2026-06-01T11:59:55Z: its kubelet does not report"),
+    ),
+    "node down, its pod still called Ready": (
+        {"on": node(ready=False, ready_since=ago(5)), **SERVING},
+        ("Stale", "NodeNotReady", "its kubelet does not report"),
+    ),
+    "node down after its agent crashed": (
+        {"on": node(ready=False), "pods": (pod(ready=False, waiting_reason="CrashLoopBackOff"),)},
+        ("Pending", "NodeNotReady", ""),
+    ),
+    "kubelet says why": (
+        {"on": node(ready=False, why_not_ready="cni plugin not initialized"), **SERVING},
+        ("Stale", "NodeNotReady", ": cni plugin not initialized"),
+    ),
+    "kubelet gone, node not yet given up": (
+        {"pods": (pod(),), "inventories": (inventory(resources=[counts(registered=False, message=NO_SOCKET)]),)},
+        ("Serving", "NotRegistered", f"the kubelet does not know example.com/kvm: {NO_SOCKET}"),
+    ),
+    "agent not Ready for want of a kubelet": (
+        {
+            "pods": (pod(ready=False, ready_since=ago(30)),),
+            "inventories": (inventory(resources=[counts(registered=False, message=NO_SOCKET)]),),
+        },
+        ("Serving", "AgentNotReady", f"since 2026-06-01T11:59:30Z: the kubelet does not know example.com/kvm: {NO_SOCKET}"),
+    ),
+    "agent ended just before": (
+        {
+            "pods": (
+                pod(ready=False, ready_since=ago(70), restarts=1, exit_code=137, terminated_reason="OOMKilled", terminated_at=ago(71)),
+            ),
+            "inventories": (inventory(),),
+        },
+        ("Stale", "AgentNotReady", "its log says why; exit code 137 (OOMKilled), 1 restart"),
+    ),
     "node going": ({"on": node(deleting=True)}, ("Pending", "NodeNotReady", "being deleted")),
 }  # fmt: skip
 
@@ -176,7 +217,12 @@ GRACE = {
     "container being made",
     "just started",
 }
-GRACE |= {"not Ready for a moment", "Ready, no report yet", "report of the pool before"}
+GRACE |= {
+    "agent not Ready for want of a kubelet",
+    "not Ready for a moment",
+    "Ready, no report yet",
+    "report of the pool before",
+}
 
 
 @pytest.mark.parametrize("name", CAUSES)
@@ -219,6 +265,17 @@ def test_a_node_is_updated_with_the_current_template_and_configuration(template:
 def test_the_newest_pod_that_is_not_going_counts():
     pods = (pod(age=900, deleting=True), pod(age=600, ready=False, waiting_reason="ErrImagePull"), pod(age=120))
     assert report(pods=pods, inventories=(inventory(),)).state == "Serving"
+
+
+def test_what_ended_long_ago_is_no_part_of_the_message():
+    old = {"restarts": 2, "exit_code": 137, "terminated_reason": "Error", "terminated_at": ago(3600)}
+    found = report(pods=(pod(ready=False, ready_since=ago(70), **old),), inventories=(inventory(),))
+    assert found.message == "pod lab-default-node-1 is not Ready since 2026-06-01T11:58:50Z: its log says why"
+
+
+def test_a_restart_is_told_in_the_singular():
+    crashes = pod(ready=False, waiting_reason="CrashLoopBackOff", exit_code=1, restarts=1)
+    assert report(pods=(crashes,)).message == "pod lab-default-node-1: exit code 1, 1 restart"
 
 
 def test_a_node_that_is_not_listed_is_not_reported():

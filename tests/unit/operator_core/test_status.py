@@ -256,6 +256,22 @@ def test_no_matched_node_being_ready_is_unknown():
     assert conditions(found)["Degraded"] == ("True", "NodeNotReady")
 
 
+def test_a_pool_without_a_ready_node_is_named_in_readys_message():
+    found = status(
+        pools(
+            {"name": "a", "nodeSelector": {"p": "a"}},
+            {"name": "b", "nodeSelector": {"p": "b"}},
+        ),
+        nodes=(node("a-1", labels={"p": "a"}), *(node(n, labels={"p": "b"}, ready=False) for n in ("b-1", "b-2"))),
+        pods=(pod("a-1", pool="a"), pod("b-1", pool="b", ready_since=ago(5)), pod("b-2", pool="b")),
+        inventories=(inventory("a-1", poolName="a"), inventory("b-1", poolName="b"), inventory("b-2", poolName="b")),
+    )
+    assert conditions(found)["Ready"] == ("True", "Serving")
+    assert message(found, "Ready") == "1 of 1 settled nodes served; no node of pool b is Ready (nodes b-1, b-2)"
+    assert found["summary"]["nodes"] == "1/3"
+    assert conditions(found)["Degraded"] == ("True", "NodeNotReady")
+
+
 def test_an_object_that_is_not_accepted_and_runs_nothing_is_not_ready():
     found = status(WRONG, nodes=(node(),))
     assert conditions(found) == {

@@ -4,6 +4,7 @@ import copy
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from device_operator.cluster import views
 from device_operator.cluster.apply import RESTARTED_AT, wanted_from
 from device_operator.cluster.cache import ClusterCache
@@ -60,6 +61,19 @@ def test_a_nodes_heartbeat_is_no_change_and_a_label_is() -> None:
 
 def test_a_node_that_never_reported_is_not_ready() -> None:
     assert not views.node({"metadata": {"name": "n"}}, None).ready
+
+
+@pytest.mark.parametrize(
+    ("status", "why"),
+    [
+        ("Unknown", "its kubelet does not report"),
+        ("False", "its kubelet reports so, kubectl describe node says why"),
+    ],
+)
+def test_a_silent_kubelet_is_told_from_one_that_is_not_ready(status: str, why: str) -> None:
+    conditions = [{"type": "Ready", "status": status, "message": "PLEG was last seen active 3m2s ago"}]
+    seen = views.node({"metadata": {"name": "n"}, "status": {"conditions": conditions}}, None)
+    assert (seen.ready, seen.why_not_ready) == (False, why)
 
 
 def test_an_inventory_keeps_what_the_status_tells() -> None:
@@ -156,7 +170,7 @@ def test_the_agents_container_is_told_of_and_not_one_that_a_webhook_added() -> N
             {
                 "name": "agent",
                 "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}},
-                "lastState": {"terminated": {"exitCode": 3, "reason": "Error"}},
+                "lastState": {"terminated": {"exitCode": 3, "reason": "Error", "finishedAt": "2026-06-01T12:00:00Z"}},
                 "restartCount": 4,
             },
         ],
@@ -174,6 +188,7 @@ def test_the_agents_container_is_told_of_and_not_one_that_a_webhook_added() -> N
     assert (pod.node, pod.waiting_reason, pod.exit_code, pod.terminated_reason, pod.restarts) == (
         "target", "CrashLoopBackOff", 3, "Error", 4,
     )  # fmt: skip
+    assert pod.terminated_at == datetime(2026, 6, 1, 12, tzinfo=UTC)
 
 
 def test_an_update_keeps_what_is_foreign_and_nothing_of_the_foreign_spec() -> None:
