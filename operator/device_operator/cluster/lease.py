@@ -30,6 +30,11 @@ class LeaseSettings:
     renew_deadline: float = 10.0
     retry: float = 2.0
 
+    @property
+    def attempt(self) -> float:
+        """Of one renewal: a request that hangs, on a connection that is dead, must leave time for others."""
+        return max(self.retry, self.renew_deadline / 3)
+
 
 class Election:
     """`acquire`, then `hold` until it raises, then `release` if it did not."""
@@ -76,7 +81,7 @@ class Election:
             await asyncio.sleep(settings.retry)
             left = renewed + settings.renew_deadline - self._clock()
             try:
-                async with asyncio.timeout(max(left, 0.0)):
+                async with asyncio.timeout(max(min(left, settings.attempt), 0.0)):
                     if await self._renew():
                         renewed = self._clock()
                         continue

@@ -1,6 +1,7 @@
 """What a leader does when the Lease cannot be renewed. Taking over and releasing: tests/operator, on a real server."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -18,6 +19,7 @@ class Answers:
         self.lease: dict[str, Any] = {"metadata": {"name": "l"}, "spec": {}}
         self.failure: Exception | None = None
         self.hanging = False
+        self.hangs = 0
         self.writes = 0
         self.written = asyncio.Event()
 
@@ -33,14 +35,15 @@ class Answers:
         return body
 
     async def _answer(self) -> None:
-        if self.hanging:
+        if self.hanging or self.hangs:
+            self.hangs = max(self.hangs - 1, 0)
             await asyncio.Event().wait()
         if self.failure:
             raise self.failure
 
 
-def election(answers: Answers) -> Election:
-    return Election(cast("Client", answers), SETTINGS)
+def election(answers: Answers, settings: LeaseSettings = SETTINGS) -> Election:
+    return Election(cast("Client", answers), settings)
 
 
 async def test_a_server_that_hangs_costs_the_lease_within_the_renew_deadline() -> None:
@@ -52,6 +55,22 @@ async def test_a_server_that_hangs_costs_the_lease_within_the_renew_deadline() -
         async with asyncio.timeout(SETTINGS.duration):
             await leader.hold()
     assert not leader.leading
+
+
+@pytest.mark.parametrize("hangs", [1, 2])
+async def test_requests_that_hang_leave_time_for_others(hangs: int) -> None:
+    answers = Answers()
+    leader = election(answers, replace(SETTINGS, renew_deadline=1.5, duration=3))
+    await leader.acquire()
+    before = answers.writes
+    answers.hangs = hangs
+    answers.written.clear()
+    holding = asyncio.create_task(leader.hold())
+    await asyncio.wait([holding, asyncio.create_task(answers.written.wait())], return_when="FIRST_COMPLETED")
+    assert not holding.done()
+    assert leader.leading
+    assert answers.writes > before
+    holding.cancel()
 
 
 async def test_refusals_that_end_in_time_cost_nothing() -> None:
