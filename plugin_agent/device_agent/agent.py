@@ -33,6 +33,7 @@ from device_agent.gpuwatch import GpuWatch, Listeners
 from device_agent.healthwatch import HealthWatch, boot_id
 from device_agent.holders import Holders
 from device_agent.kubelet import sockets
+from device_agent.kubelet.allocatable import Allocatable
 from device_agent.kubelet.podresources import HolderPoll, PodResources
 from device_agent.kubelet.registration import KubeletDirectory, Registration, RegistrationState
 from device_agent.nodestate import NodeState
@@ -166,6 +167,7 @@ class Agent:
         self._pod_resources = PodResources(
             options.pod_resources, deadline=settings.holders_deadline, itself=options.pod
         )
+        self._allocatable = Allocatable(options.pod_resources, settings=settings)
         self._holders = HolderPoll(
             self._pod_resources, ours=self._table.ours, deliver=self._holders_known, settings=settings
         )
@@ -321,6 +323,7 @@ class Agent:
             self._holders.soon()
         self._offering = True
         self._spawn("holders", self._holders.run)
+        self._spawn("allocatable", lambda: self._allocatable.watch(self._registrations.values))
 
     async def _keep(self, accepted: Accepted) -> None:
         """Tried again after each scan until it succeeds: the directory may come with the kubelet."""
@@ -380,6 +383,7 @@ class Agent:
             owner=self._options.owner,
             settings=self._settings,
             metrics=self._metrics,
+            allocatable=self._allocatable.ask,
             allocated=self._holders.allocated,
             changed=self._publish_soon,
         )

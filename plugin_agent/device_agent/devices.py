@@ -160,6 +160,10 @@ class DeviceTable:
                 leaving.shown = True
         return self._advertised.get(resource, ())
 
+    def listed(self, resource: str) -> tuple[Advertised, ...]:
+        """The same for whoever only looks: nothing is taken as told to the kubelet."""
+        return self._advertised.get(resource, ())
+
     def units_of(self, resource: str, ids: Sequence[str]) -> tuple[tuple[str, Unit], ...]:
         """The units behind the ids of an Allocate.
 

@@ -365,7 +365,7 @@ def _resource(state: ResourceState, observed: Observed) -> dict[str, Any]:
             "healthy": state.healthy,
             "capacity": state.capacity,
             "allocated": state.allocated,
-            "message": _clip(state.message or (registration.message if registration else "")),
+            "message": _clip("; ".join(filter(None, (registration.message if registration else "", state.message)))),
         }
     )
 

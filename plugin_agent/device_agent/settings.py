@@ -50,6 +50,10 @@ class Settings:
     holders_deadline: float = 5.0
     holders_backoff: float = 30.0
     """After RESOURCE_EXHAUSTED: the rate limit is shared with every other client of the node."""
+    allocatable_poll: float = 30.0
+    """Between looks whether the kubelet has our devices, or those of another plugin under our resource's name."""
+    allocatable_deadline: float = 1.0
+    """How long a registration waits to learn whether another plugin serves the resource."""
     health_recall: float = 1.0
     """How long the first scan waits for what an earlier process knew of the devices' health."""
     health_deadline: float = 30.0

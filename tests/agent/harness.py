@@ -24,6 +24,7 @@ FAST = {
     "holders_poll_min": 0.2,
     "holders_poll_max": 0.3,
     "holders_soon": 0.05,
+    "allocatable_poll": 0.5,
     "report_first": 0.05,
     "report_interval": 0.1,
     "report_spread": 0.4,

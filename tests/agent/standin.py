@@ -71,6 +71,8 @@ class Kubelet:
         self.hang_register: threading.Event | None = None
         self.fail_list: grpc.StatusCode | None = None
         self.list_calls = 0
+        self.hang_allocatable: threading.Event | None = None
+        self.allocatable_calls = 0
         self.authorities: set[str] = set()
         self._lock = threading.RLock()
         self._servers: list[grpc.Server] = []
@@ -86,23 +88,25 @@ class Kubelet:
                 path.unlink()
         self._alive = True
         self._life += 1
-        self._serve(self.socket, rpc.REGISTER, self._register)
+        self._serve(self.socket, (rpc.REGISTER, self._register))
         if self.pod_resources is not None:
             self.serve_pod_resources(self.pod_resources)
         return self
 
     def serve_pod_resources(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._serve(path, rpc.LIST, self._list)
+        self._serve(path, (rpc.LIST, self._list), (rpc.ALLOCATABLE, self._allocatable))
 
-    def _serve(self, path: Path, method: rpc.Method, behaviour: Callable) -> None:
+    def _serve(self, path: Path, *methods: tuple[rpc.Method, Callable]) -> None:
         server = grpc.server(futures.ThreadPoolExecutor(8))
-        handler = grpc.unary_unary_rpc_method_handler(
-            behaviour,
-            request_deserializer=method.request.FromString,
-            response_serializer=method.answer.SerializeToString,
-        )
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(method.service, {method.name: handler}),))
+        for method, behaviour in methods:
+            handler = grpc.unary_unary_rpc_method_handler(
+                behaviour,
+                request_deserializer=method.request.FromString,
+                response_serializer=method.answer.SerializeToString,
+            )
+            handlers = grpc.method_handlers_generic_handler(method.service, {method.name: handler})
+            server.add_generic_rpc_handlers((handlers,))
         server.add_insecure_port(f"unix:{path}")
         server.start()
         self._servers.append(server)
@@ -132,7 +136,7 @@ class Kubelet:
         self._servers[0].stop(0).wait()
         self.socket.unlink(missing_ok=True)
         self._servers.pop(0)
-        self._serve(self.socket, rpc.REGISTER, self._register)
+        self._serve(self.socket, (rpc.REGISTER, self._register))
         self._servers.insert(0, self._servers.pop())
 
     # Registration
@@ -342,6 +346,41 @@ class Kubelet:
                     for one in ids:  # the kubelet makes one of each NUMA node
                         part.devices.add(resource_name=resource, device_ids=[one])
         return answer
+
+    def _allocatable(
+        self, _: pr.AllocatableResourcesRequest, context: grpc.ServicerContext
+    ) -> pr.AllocatableResourcesResponse:
+        """Healthy devices of all resources, whoever holds them."""
+        self.allocatable_calls += 1
+        if self.hang_allocatable is not None:
+            self.hang_allocatable.wait(30)
+        if self.fail_list is not None:
+            context.abort(self.fail_list, "rejected by rate limit")
+        answer = pr.AllocatableResourcesResponse()
+        with self._lock:
+            for resource, devices in self.devices.items():
+                for i, (health, _) in devices.items():
+                    if health == "Healthy":
+                        answer.devices.add(resource_name=resource, device_ids=[i])
+        return answer
+
+    # Other plugins
+
+    def take_over(self, name: str, *ids: str) -> None:
+        """Another plugin registers under the name: it has the endpoint, and the one before is told nothing."""
+        channel = grpc.insecure_channel(f"unix:{self.directory}/foreign.sock")
+        client = Client(endpoint="foreign.sock", options=dp.DevicePluginOptions(), channel=channel, life=self._life)
+        client.ended.set()
+        with self._lock:
+            self.clients[name] = client
+            self.devices[name] = dict.fromkeys(ids, ("Healthy", ()))
+
+    def leave(self, name: str) -> None:
+        """The plugin that has the name goes: its devices are unhealthy, and nobody else's are asked for."""
+        with self._lock:
+            client = self.clients.pop(name)
+            self.devices[name] = {i: ("Unhealthy", n) for i, (_, n) in self.devices[name].items()}
+        client.channel.close()
 
 
 def _call(channel: grpc.Channel, method: rpc.Method) -> Callable:

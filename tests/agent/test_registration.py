@@ -8,7 +8,8 @@ import time
 
 import grpc
 import pytest
-from agent.harness import Node, Start, document, files, simulated
+from agent.apiserver import ApiServer
+from agent.harness import AgentProcess, Node, Start, document, files, simulated
 from agent.standin import Kubelet, until
 
 SIM = "example.com/sim"
@@ -152,7 +153,9 @@ def test_refusals_are_tried_again_ever_more_slowly_and_logged_once(node: Node, s
     node.configure(document(simulated()))
     agent = start(settings={"retry_first": 0.02, "retry_max": 0.2})
     errors = f'device_agent_registration_errors_total{{resource="{SIM}"}}'
+    begun = time.monotonic()
     until(lambda: (agent.metric(errors) or 0) >= 6, what="six attempts")
+    assert time.monotonic() - begun > 0.3, "the sixth comes 0.62 s after the first"
     attempts = [r for r in agent.log if r["message"] == "not registered"]
     assert [r["level"] for r in attempts if r["level"] != "DEBUG"] == ["WARNING"]
 
@@ -243,3 +246,106 @@ def test_a_vanished_device_is_not_dropped_while_holders_are_unknown(node: Node, 
     assert kubelet.health("example.com/widget") == {device: "Unhealthy"}
     kubelet.fail_list = None
     until(lambda: kubelet.health("example.com/widget") == {}, what="dropped")
+
+
+ENV = {"NODE_NAME": "node-1", "CONFIG_NAME": "lab", "POOL_NAME": "edge"}
+
+
+def said_of(api: ApiServer, resource: str) -> str | None:
+    """The inventory's message for a resource."""
+    resources = api.objects.get("lab.node-1", {}).get("status", {}).get("resources", ())
+    return next((r.get("message", "") for r in resources if r["name"] == resource), None)
+
+
+def told(agent: AgentProcess) -> str:
+    """Why the agent is not ready."""
+    return agent.get("/readyz")[1]
+
+
+def test_a_resource_that_another_plugin_serves_is_left_to_it_until_it_goes(
+    node: Node, start: Start, kubelet: Kubelet, api: ApiServer
+) -> None:
+    kubelet.take_over(SIM, "theirs-0", "theirs-1")
+    node.configure(document(simulated(), simulated("example.com/other")))
+    agent = start("--report=api", f"--api-server={api.url}", settings={"retry_max": 0.3}, env=ENV)
+    kubelet.wait_for("example.com/other", 4)
+    record = agent.wait_said("not registered", resource=SIM)
+    assert record["error"].startswith(
+        f"ForeignPlugin: another device plugin on this node serves {SIM} (theirs-0, theirs-1)"
+    )
+    until(lambda: "ForeignPlugin: " in told(agent), what="the reason in /readyz")
+    until(lambda: "ForeignPlugin: " in (said_of(api, SIM) or ""), what="the reason in the inventory")
+    asked = kubelet.allocatable_calls
+    until(lambda: kubelet.allocatable_calls > asked + 2, what="looked again")
+    assert kubelet.registered(SIM) == 0
+    assert kubelet.healthy(SIM) == {"theirs-0", "theirs-1"}
+    kubelet.leave(SIM)
+    kubelet.wait_for(SIM, 4)
+    agent.wait_ready()
+    until(lambda: said_of(api, SIM) == "", what="nothing to say in the inventory")
+
+
+def test_a_predecessor_with_our_ids_is_no_foreign_plugin(node: Node, start: Start, kubelet: Kubelet) -> None:
+    node.configure(document(simulated()))
+    first = start()
+    ids = kubelet.wait_for(SIM, 4)
+    first.terminate()
+    until(lambda: kubelet.healthy(SIM) == set(), what="the kubelet saw it go")
+    kubelet.take_over(SIM, *ids)  # as if it had not
+    start()
+    until(lambda: kubelet.registered(SIM) == 2, what="registered")
+    assert kubelet.wait_for(SIM, 4) == ids
+
+
+def test_a_question_for_other_plugins_that_hangs_delays_a_registration_by_its_deadline(
+    node: Node, start: Start, kubelet: Kubelet
+) -> None:
+    kubelet.hang_allocatable = threading.Event()
+    node.configure(document(*(simulated(f"example.com/sim{i}") for i in range(4))))
+    agent = start(settings={"allocatable_deadline": 0.5})
+    try:
+        agent.wait_ready()
+        assert kubelet.allocatable_calls <= 2, "the resources share one question"
+    finally:
+        kubelet.hang_allocatable.set()
+
+
+def test_a_name_that_another_plugin_took_over_is_not_fought_for_and_taken_back_when_it_goes(
+    node: Node, start: Start, kubelet: Kubelet
+) -> None:
+    node.configure(document(simulated()))
+    agent = start()
+    kubelet.wait_for(SIM, 4)
+    agent.wait_ready()
+    kubelet.take_over(SIM, "theirs")
+    until(lambda: "ForeignPlugin: " in told(agent), what="the reason in /readyz")
+    asked = kubelet.allocatable_calls
+    until(lambda: kubelet.allocatable_calls > asked + 2, what="looked again")
+    assert kubelet.registered(SIM) == 1
+    assert kubelet.healthy(SIM) == {"theirs"}
+    kubelet.leave(SIM)
+    kubelet.wait_for(SIM, 4)
+    agent.wait_ready()
+    assert kubelet.registered(SIM) == 2
+    assert agent.metric(f'device_agent_registrations_total{{cause="Lost",resource="{SIM}"}}') == 1
+    kubelet.admit("pod", SIM, 1)
+
+
+def test_looks_at_what_the_kubelet_has_change_nothing_while_it_has_our_devices(
+    node: Node, start: Start, kubelet: Kubelet
+) -> None:
+    paths = [node.device(f"widget{number}") for number in range(2)]
+    node.configure(document(files("example.com/widget", "/dev/widget*")))
+    agent = start(settings={"allocatable_poll": 0.05})
+    kubelet.wait_for("example.com/widget", 2)
+    for _ in range(2):
+        for path in paths:  # other devices than a moment ago, or none
+            path.unlink()
+        until(lambda: kubelet.healthy("example.com/widget") == set(), what="none")
+        looks = kubelet.allocatable_calls + 3
+        until(lambda looks=looks: kubelet.allocatable_calls > looks, what="looks")
+        for path in paths:
+            node.device(path.name)
+        kubelet.wait_for("example.com/widget", 2)
+    assert kubelet.registered("example.com/widget") == 1
+    assert agent.said("another plugin has the resource") == []

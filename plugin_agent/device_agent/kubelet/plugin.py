@@ -95,6 +95,9 @@ class ResourceServer:
         self.path: Path | None = None
         self.streams = 0
         self.streams_begun = 0
+        self.sent: tuple[Advertised, ...] = ()
+        """The list that was sent last on a stream, at `sent_at`, monotonic seconds."""
+        self.sent_at = 0.0
         self._table = table
         self._metrics = metrics
         self._coalesce = coalesce_seconds
@@ -213,6 +216,7 @@ class ResourceServer:
             )
             return sent
         await context.write(answer)
+        self.sent, self.sent_at = devices, time.monotonic()
         self._metrics.list_sent(self.resource)
         return devices
 

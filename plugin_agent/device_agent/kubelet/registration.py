@@ -1,9 +1,9 @@
 """Keeping each resource registered with the kubelet that is alive now.
 
 Level-triggered: a resource is registered again whenever what should be true is not, whichever hint woke us.
-Should be true: our socket exists, the kubelet's socket is the one we registered with, and one device stream
-is open. The order is the kubelet's: serve first, as it dials back inside Register; end the old stream before
-registering anew. The kubelet never asks again by itself.
+Should be true: our socket exists, the kubelet's socket is the one we registered with, one device stream is open,
+and, as looks now and then tell, the kubelet has our devices. The order is the kubelet's: serve first, as it dials
+back inside Register; end the old stream before registering anew. The kubelet never asks again by itself.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ import grpc.aio
 from device_agent.devices import DeviceTable
 from device_agent.dirwatch import DirectoryWatch
 from device_agent.kubelet import plugin, rpc, sockets
+from device_agent.kubelet.allocatable import Ids, Question, foreign_message
 from device_agent.kubelet.proto import deviceplugin_pb2 as dp
 from device_agent.settings import Settings
 from device_agent.telemetry import Metrics
@@ -35,6 +36,12 @@ _TEXTS: Final = (
     ("failed to dial device plugin", "the kubelet could not connect to the agent's socket"),
     ("failed to get device plugin options", "the kubelet could not ask the agent for its options"),
 )
+
+
+_LOOKS: Final = 2
+"""So many in a row in which the kubelet has none of our devices: one may have met it between two states."""
+_WITHOUT_STREAM: Final = frozenset({"Start", "KubeletRestarted", "StreamEnded", "NoStream", "Lost"})
+"""Causes with which another plugin may have the resource; with the others the kubelet has our own list."""
 
 
 class RegistrationError(Exception):
@@ -143,10 +150,12 @@ class Registration:
         owner: str,
         settings: Settings,
         metrics: Metrics,
+        allocatable: Question,
         allocated: Callable[[str, tuple[str, ...]], None],
         changed: Callable[[], None],
     ) -> None:
         self.resource = resource
+        self._allocatable = allocatable
         self._server = plugin.ResourceServer(
             resource,
             table=table,
@@ -169,14 +178,17 @@ class Registration:
         self._since: float | None = None
         self._message = ""
         self._attempts = 0
-        self._retry_at = 0.0
+        self._retry_at = self._tried_at = 0.0
         self._tried_life: tuple[int, int] | None = None
+        self._without = 0
+        self._foreign = ""
 
     @property
     def state(self) -> RegistrationState:
         here = self._life is not None and self._life == self._directory.life
+        message = self._foreign or ("" if here else self._message)
         return RegistrationState(
-            registered=here, since=self._since, message="" if here else self._directory.problem or self._message
+            registered=here and not self._foreign, since=self._since, message=self._directory.problem or message
         )
 
     def look(self) -> None:
@@ -187,6 +199,32 @@ class Registration:
         """The table changed: the kubelet is told what is new."""
         self._server.refresh()
         self._wake.set()
+
+    def compare(self, kubelet: Ids, *, begun: float) -> None:
+        """What the kubelet has: a name that another plugin took over is not fought for, one that it left is."""
+        server = self._server
+        told = server.streams > 0 and self._life == self._directory.life
+        if not told or max(self._registered_at, server.sent_at) >= begun:
+            self._without = 0
+            return
+        has = kubelet.get(self.resource, frozenset())
+        healthy = {device.id for device in server.sent if device.healthy}
+        if not healthy or not healthy.isdisjoint(has):
+            self._without = 0
+            self._found_foreign(frozenset())
+            return
+        self._without += 1
+        if self._without >= _LOOKS:
+            self._found_foreign(has - {device.id for device in server.sent})
+            self._wake.set()
+
+    def _found_foreign(self, ids: frozenset[str]) -> None:
+        message = foreign_message(self.resource, ids) if ids else ""
+        if message != self._foreign:
+            if message and not self._foreign:
+                logger.warning("another plugin has the resource", extra={"resource": self.resource, "error": message})
+            self._foreign = message
+            self._changed()
 
     async def run(self) -> None:
         """Serves and registers until cancelled; leaves no socket behind."""
@@ -219,6 +257,10 @@ class Registration:
             return "StreamEnded"
         if not server.streams and self._overdue() <= 0:
             return "NoStream"
+        if self._foreign:
+            return None
+        if self._without >= _LOOKS:
+            return "Lost"
         if self._told != plugin.options(self._table.entry(self.resource)):
             return "OptionsChanged"
         return None
@@ -239,13 +281,16 @@ class Registration:
     async def _attempt(self, cause: str) -> None:
         now = time.monotonic()
         life = self._directory.life
-        if life != self._tried_life or now - self._registered_at > self._settings.retry_max:
+        if life != self._tried_life or now - self._tried_at > 2 * self._settings.retry_max:
             self._attempts = 0
+        self._tried_at = now
         # counted whether it succeeds or not: a kubelet that takes us and drops us at once is not to be stormed
         self._retry_at = now + min(self._settings.retry_first * 2**self._attempts, self._settings.retry_max)
         self._attempts = min(self._attempts + 1, 30)
         self._tried_life = life
         try:
+            if cause in _WITHOUT_STREAM:
+                await self._hold_back()
             await self._register(life)
         except (RegistrationError, sockets.SocketError, OSError) as error:
             self._failed(cause, error)
@@ -256,6 +301,18 @@ class Registration:
             self._metrics.registered(self.resource, cause=cause)
             logger.info("registered", extra={"resource": self.resource, "cause": cause})
         self._changed()
+
+    async def _hold_back(self) -> None:
+        """Our predecessor's devices are ours; those of nobody we know are another plugin's, which keeps the name.
+
+        Raises:
+            RegistrationError: another plugin serves the resource.
+        """
+        has = await self._allocatable() or {}
+        foreign = has.get(self.resource, frozenset()) - {device.id for device in self._table.listed(self.resource)}
+        self._found_foreign(foreign)
+        if foreign:
+            raise RegistrationError(self._foreign)
 
     async def _register(self, life: tuple[int, int] | None) -> None:
         server, directory = self._server, self._directory.path
@@ -276,6 +333,7 @@ class Registration:
         )
         self._life, self._told, self._message = life, told, ""
         self._registered_at, self._since = time.monotonic(), time.time()
+        self._without, self._foreign = 0, ""
 
     def _failed(self, cause: str, error: Exception) -> None:
         message = str(error)

@@ -50,7 +50,11 @@ PREFERRED: Final = Method(
 ALLOCATE: Final = Method(_PLUGIN, "Allocate", dp.AllocateRequest, dp.AllocateResponse)
 PRE_START: Final = Method(_PLUGIN, "PreStartContainer", dp.PreStartContainerRequest, dp.PreStartContainerResponse)
 
-LIST: Final = Method("v1.PodResourcesLister", "List", pr.ListPodResourcesRequest, pr.ListPodResourcesResponse)
+_LISTER: Final = "v1.PodResourcesLister"
+LIST: Final = Method(_LISTER, "List", pr.ListPodResourcesRequest, pr.ListPodResourcesResponse)
+ALLOCATABLE: Final = Method(
+    _LISTER, "GetAllocatableResources", pr.AllocatableResourcesRequest, pr.AllocatableResourcesResponse
+)
 
 Handler = tuple[Method[Any, Any], "grpc.RpcMethodHandler[Any, Any]"]
 
