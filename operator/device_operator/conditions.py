@@ -121,7 +121,8 @@ def _degraded(situation: Situation) -> Judged:
     if situation.overlaps:
         parts.append((situation.overlaps[0].reason, describe(situation.overlaps)))
     settled = any(r.settled for r in situation.reports)
-    wrong = [r for r in situation.reports if r.problem and r.reason != "DevicesUnhealthy" and not _on_its_way(r)]
+    elsewhere = {"DevicesUnhealthy"} | {o.reason for o in situation.overlaps if o.reported}
+    wrong = [r for r in situation.reports if r.problem and r.reason not in elsewhere and not _on_its_way(r)]
     parts += _causes(r for r in wrong if r.served or not r.young or not settled)
     if situation.unhealthy:
         reasons = Counter(d.get("reason", "Unhealthy") for d in situation.unhealthy).most_common(MAX_GROUPS)

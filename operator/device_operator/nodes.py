@@ -26,6 +26,7 @@ from device_operator.model import (
     Observed,
     PodView,
 )
+from device_operator.pools import RESOURCE_CONFLICT
 from device_operator.scheduling import Toleration
 
 MAX_MESSAGE: Final = 512
@@ -139,12 +140,22 @@ def judge(
     settings: StatusSettings,
     paused: bool = False,
     progressing_since: datetime | None = None,
+    conflicts: Mapping[str, str] | None = None,
 ) -> tuple[NodeReport, ...]:
     """Every matched node, in the order of pools and names.
 
     `progressing_since`: since when the object is Progressing; a node without pod has grace for `settle` from then.
+    `conflicts`: node -> a sentence on the resources that another object's agent serves there too.
     """
-    return _Judge(identity, observed, settings, paused, progressing_since).reports(pools)
+    judged = _Judge(
+        identity,
+        observed,
+        settings,
+        paused=paused,
+        progressing_since=progressing_since,
+        conflicts=conflicts or {},
+    )
+    return judged.reports(pools)
 
 
 class _Judge:
@@ -155,9 +166,12 @@ class _Judge:
         identity: Identity,
         observed: Observed,
         settings: StatusSettings,
-        paused: bool,  # noqa: FBT001 -- built by judge() alone
+        *,
+        paused: bool,
         progressing_since: datetime | None,
+        conflicts: Mapping[str, str],
     ) -> None:
+        self._conflicts = conflicts
         self._identity = identity
         self._settings = settings
         self._now = observed.now
@@ -190,6 +204,9 @@ class _Judge:
             verdict = self._without_pod(pool, node, replacing=bool(pods))
         elif pod.ready:
             verdict = self._with_ready_pod(pod, inventory, pool.clashes)
+            if verdict.state in (State.SERVING, State.NO_DEVICES) and (conflict := self._conflicts.get(node.name)):
+                # the cause of what else this node may say: the kubelet knows one of the two
+                verdict = _Verdict(verdict.state, RESOURCE_CONFLICT, conflict)
         else:
             verdict = self._with_starting_pod(pod, inventory)
         here = node.ready and not node.deleting

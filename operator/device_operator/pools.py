@@ -7,14 +7,15 @@ What an object runs counts as its own beside what its spec says: a refused or pa
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cache
 from typing import Final
 
 from device_operator import scheduling
 from device_operator.errors import InvalidSpecError
-from device_operator.model import DaemonSetView, Identity, NodeView, OtherConfig
+from device_operator.model import DaemonSetView, Identity, InventoryView, NodeView, OtherConfig
 from device_operator.spec import Pool, Spec
 
 INVALID_SPEC: Final = "InvalidSpec"
@@ -30,7 +31,7 @@ class Overlap:
     """One node that is wanted twice. `reason`: PoolOverlap or ResourceConflict.
 
     `pool`: ours that the node belongs to all the same. `rival`: the other pool of this object, or the other object.
-    `resources`: what both would serve, for a conflict.
+    `resources`: what both would serve, for a conflict; `reported`: names that agents report, not ones as written.
     """
 
     node: str
@@ -38,6 +39,7 @@ class Overlap:
     pool: str
     rival: str
     resources: tuple[str, ...] = ()
+    reported: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,46 @@ def assignment(spec: Spec, *, nodes: Iterable[NodeView], others: Iterable[OtherC
 def _held(other: OtherConfig) -> tuple[Pool, ...]:
     accepted = other.spec.pools if other.accepted and other.spec is not None else ()
     return (*accepted, *other.running)
+
+
+def with_reported(
+    assigned: Assignment,
+    *,
+    others: Iterable[OtherConfig],
+    on_node: Callable[[str], Iterable[InventoryView]],
+    mine: Identity,
+    agents_of: Callable[[str], Container[str | None]],
+) -> Assignment:
+    """With the conflicts that no written name shows: what placeholders came to on a node may be another's name.
+
+    The kubelet keeps the agent that registers last, and tells neither of them. `on_node`: inventories of all objects
+    on a node; `agents_of`: nodes on which the object of that name has a pod, because an inventory stays for a while
+    after its agent.
+    """
+    agents_of = cache(agents_of)
+    names_of = {o.uid: o.name for o in others}
+    told = {(o.node, o.rival, r) for o in assigned.overlaps if o.reason == RESOURCE_CONFLICT for r in o.resources}
+    found: list[Overlap] = []
+    for pool, nodes in assigned.nodes.items():
+        for node in nodes:
+            seen = {i.owner_uid: i for i in on_node(node)}
+            if len(seen) < 2 or mine.uid not in seen:
+                continue
+            ours = _entries(seen.pop(mine.uid))
+            for uid, inventory in sorted(seen.items(), key=lambda item: item[1].config):
+                rival = names_of.get(uid)
+                if rival is None:
+                    continue
+                both = sorted(ours.keys() & _entries(inventory).keys())
+                both = [name for name in both if (node, rival, ours[name]) not in told]
+                if both and node in agents_of(rival) and node in agents_of(mine.name):
+                    found.append(Overlap(node, RESOURCE_CONFLICT, pool, rival, tuple(both), reported=True))
+    return replace(assigned, overlaps=(*assigned.overlaps, *found))
+
+
+def _entries(inventory: InventoryView) -> dict[str, str]:
+    """Name -> entry of the resources that have devices."""
+    return {r["name"]: r.get("entry", r["name"]) for r in inventory.status.get("resources") or () if r.get("devices")}
 
 
 def describe(overlaps: Iterable[Overlap]) -> str:

@@ -24,7 +24,7 @@ from device_operator.configs import Config, ConfigStore
 from device_operator.model import ApplyProblem, Identity, InventoryView, Observed, OtherConfig
 from device_operator.nodes import settles_at
 from device_operator.pacing import LastWrite, Pace
-from device_operator.pools import Accepted, Assignment, Rejected, accept, assignment, running
+from device_operator.pools import Accepted, Assignment, Rejected, accept, assignment, running, with_reported
 from device_operator.render import Manifest, RenderSettings, render
 from device_operator.status import StatusSettings
 
@@ -124,6 +124,13 @@ class Reconciler:
                 problems, failure = await self._apply(identity, manifests)
                 failure = await self._clean(config, assigned, memory) or failure
         observed = await self._observe(identity, assigned, tuple(problems), memory)
+        assigned = with_reported(
+            assigned,
+            others=others,
+            on_node=self._cache.inventories_on,
+            mine=identity,
+            agents_of=lambda config: {pod.node for pod in self._cache.pods_of(config) if not pod.deleting},
+        )
         new = status.compute(
             identity,
             generation=config.generation,

@@ -80,6 +80,7 @@ def compute(
         settings=settings,
         paused=isinstance(verdict, Accepted) and verdict.spec.paused,
         progressing_since=_since(before.get(PROGRESSING, {})),
+        conflicts={o.node: describe([o]) for o in assigned.overlaps if o.reported},
     )
     overlaps = assigned.overlaps if accepted else ()
     unhealthy = _unhealthy(reports)

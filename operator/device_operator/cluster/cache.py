@@ -115,6 +115,7 @@ class ClusterCache:
         self._owned = _Groups[Owned](lambda o: o.config)
         self._pods = _Groups[PodView](lambda p: p.config)
         self._inventories = _Groups[InventoryView](lambda i: i.config)
+        self._inventories_on = _Groups[InventoryView](lambda i: i.node)
 
     @property
     def collections(self) -> tuple[Collection[Any], ...]:
@@ -143,6 +144,10 @@ class ClusterCache:
 
     def inventories_of(self, config: str) -> tuple[InventoryView, ...]:
         return tuple(self._inventories.of(config))
+
+    def inventories_on(self, node: str) -> tuple[InventoryView, ...]:
+        """Of every config."""
+        return tuple(self._inventories_on.of(node))
 
     async def failed_creates(self, client: Client, names_of_daemonsets: Iterable[str]) -> tuple[FailedCreate, ...]:
         """FailedCreate events of these DaemonSets; an answer is good for `failed_create_seconds`."""
@@ -186,6 +191,9 @@ class ClusterCache:
 
     def _inventory_changed(self, change: Change[InventoryView]) -> None:
         concerned = self._inventories.apply(change)
+        nodes = self._inventories_on.apply(change)
+        if _offered(change.old) != _offered(change.new):  # two objects may have come to one name, or away from it
+            concerned |= {i.config for node in nodes for i in self.inventories_on(node)}
         if change.old is None or change.new is None or self._is_news(change.old, change.new):
             for name in concerned:
                 self._enqueue(name)
@@ -202,6 +210,11 @@ class ClusterCache:
 def _held(owned: Owned | None) -> tuple[object, ...]:
     view = owned.daemonset if owned is not None else None
     return (owned.owner_uid, view.serves, view.terms) if owned is not None and view is not None else ()
+
+
+def _offered(inventory: InventoryView | None) -> set[str]:
+    resources = inventory.status.get("resources") or () if inventory is not None else ()
+    return {r["name"] for r in resources if r.get("devices")}
 
 
 def _timeless(status: Mapping[str, Any]) -> dict[str, Any]:

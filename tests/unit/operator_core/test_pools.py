@@ -3,10 +3,21 @@
 from typing import Any
 
 import pytest
-from device_operator.model import NodeView, OtherConfig
-from device_operator.pools import Accepted, Rejected, accept, assignment, describe, matches, name_nodes, running
+from device_operator.model import InventoryView, NodeView, OtherConfig
+from device_operator.pools import (
+    Accepted,
+    Overlap,
+    Rejected,
+    accept,
+    assignment,
+    describe,
+    matches,
+    name_nodes,
+    running,
+    with_reported,
+)
 from device_operator.scheduling import Expression, Operator, Term
-from unit.operator_core.build import KVM, LAB, NOW, ago, daemonset, entry, node, pools, spec
+from unit.operator_core.build import KVM, LAB, NOW, ago, counts, daemonset, entry, inventory, node, pools, spec
 
 
 def labelled(name: str, **labels: str) -> NodeView:
@@ -162,6 +173,61 @@ def test_what_runs_is_read_from_the_daemonsets():
     assert runs.allowed_unavailable(10) == 2
     found = assignment(runs, nodes=NODES, others=[])
     assert found.nodes == {"edge": ("node-1",), "lab": ("node-2",)}
+
+
+TAKEN = "example.com/ttyS0"
+
+
+def meeting(
+    theirs: list[dict[str, Any]], *, others: list[OtherConfig], agents: dict[str, set[str | None]] | None = None
+) -> tuple[Overlap, ...]:
+    """The conflicts where LAB reports TAKEN, from a placeholder, on two nodes, and another object `theirs` on one."""
+    ours = [counts(TAKEN, entry="example.com/{name}"), counts(KVM)]
+    seen: dict[str, list[InventoryView]] = {
+        n: [inventory(n, resources=ours), inventory(n, owner="uid-other", resources=found)]
+        for n, found in (("node-1", theirs), ("node-2", []))
+    }
+    everywhere: dict[str, set[str | None]] = {n: {"node-1", "node-2"} for n in ("lab", "other")}
+    assigned = assignment(spec(resources=[entry("example.com/{name}"), entry()]), nodes=NODES[:2], others=others)
+    found = with_reported(
+        assigned,
+        others=others,
+        on_node=lambda n: seen[n],
+        mine=LAB,
+        agents_of=lambda config: (agents or everywhere)[config],
+    )
+    return found.overlaps
+
+
+STRANGER = other(found=spec(resources=[entry("example.com/else")]))
+
+
+def test_a_name_that_two_objects_come_to_on_a_node_is_told():
+    (found,) = meeting([counts(TAKEN), counts("example.com/else")], others=[STRANGER])
+    assert found == Overlap("node-1", "ResourceConflict", "default", "other", (TAKEN,), reported=True)
+    assert describe([found]).startswith(
+        "DevicePluginConfig other serves example.com/ttyS0 on node node-1, which pool default matches too"
+    )
+
+
+@pytest.mark.parametrize(
+    ("theirs", "others", "agents"),
+    [
+        ([counts("example.com/else")], [STRANGER], None),
+        ([counts(TAKEN, devices=0)], [STRANGER], None),
+        ([counts(TAKEN)], [], None),  # deleted: its inventory goes with it
+        ([counts(TAKEN)], [STRANGER], {"lab": {"node-1"}, "other": {"node-2", None}}),
+        ([counts(TAKEN)], [STRANGER], {"lab": {"node-2"}, "other": {"node-1"}}),
+    ],
+    ids=["other names", "no devices", "nobody's", "left by its agent", "no agent of ours"],
+)
+def test_what_is_no_conflict_of_reported_names(theirs: Any, others: Any, agents: Any):
+    assert meeting(theirs, others=others, agents=agents) == ()
+
+
+def test_a_conflict_of_names_as_written_is_told_once():
+    found = meeting([counts(KVM)], others=[other(accepted=True)])
+    assert [(o.node, o.reported) for o in found] == [("node-1", False), ("node-2", False)]
 
 
 def test_a_message_names_five_nodes_and_counts_the_others():

@@ -11,7 +11,7 @@ import yaml
 from device_operator.errors import InvalidSpecError
 from device_operator.model import ApplyProblem, InventoryView, NodeView, Observed
 from device_operator.nodes import rfc3339
-from device_operator.pools import Accepted, Rejected, assignment
+from device_operator.pools import Accepted, Overlap, Rejected, assignment
 from device_operator.render import render
 from device_operator.spec import Spec
 from device_operator.status import StatusSettings, compute, health_transitions, size, transitions, was_accepted
@@ -65,6 +65,7 @@ def status(
     generation: int = 1,
     limits: StatusSettings | None = None,
     validate: bool = True,
+    conflicts: tuple[Overlap, ...] = (),
     **seen: Any,
 ) -> dict[str, Any]:
     """The status; pods and inventories are on the current template and configuration unless they say else."""
@@ -72,6 +73,7 @@ def status(
     assigned, manifests = None, ()
     if isinstance(found, Spec):
         assigned = assignment(found, nodes=nodes, others=[])
+        assigned = dataclasses.replace(assigned, overlaps=(*assigned.overlaps, *conflicts))
         manifests = render(LAB, found, SETTINGS)
         current = {m.pool: m for m in manifests}
         seen["pods"] = tuple(
@@ -314,6 +316,20 @@ def test_later_overlaps_degrade_and_do_not_revoke():
     assert conditions(found)["Degraded"] == ("True", "PoolOverlap")
     assert "pools a and b both match node node-1" in message(found, "Degraded")
     assert "pools a and b" in found["pools"][0]["message"]
+
+
+def test_a_name_that_another_objects_agent_serves_too_degrades_and_is_told_on_the_node():
+    meet = (Overlap("node-0001", "ResourceConflict", "default", "other", ("example.com/ttyS0",), reported=True),)
+    seen = fleet(2)
+    seen["inventories"] = (inventory("node-0000"), inventory("node-0001", resources=[counts(registered=False)]))
+    found = status(**seen, conflicts=meet)
+    sentence = "DevicePluginConfig other serves example.com/ttyS0 on node node-0001"
+    assert conditions(found)["Degraded"] == ("True", "ResourceConflict")
+    assert message(found, "Degraded").count(sentence) == 1
+    assert (found["nodes"][0]["name"], found["nodes"][0]["reason"]) == ("node-0001", "ResourceConflict")
+    assert found["nodes"][0]["message"].startswith(sentence)
+    assert sentence in found["pools"][0]["message"]
+    assert conditions(found)["Ready"][0] == "True"
 
 
 def test_what_could_not_be_applied_is_told():

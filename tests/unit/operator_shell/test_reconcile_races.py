@@ -139,6 +139,21 @@ class World:
                 if old != new:
                     collection._changed(Change(name, old, new))
 
+    def agent(self, config: str, *names: str) -> None:
+        """Its pod on node-1, and its report of devices under these names."""
+        uid = self.api.objects["devicepluginconfigs", config]["metadata"]["uid"]
+        pod = {"name": f"{config}-pod", "labels": {"device-operator.io/config": config}}
+        seen = views.pod({"metadata": pod, "spec": {"nodeName": "node-1"}}, None)
+        self.cache.pods._changed(Change(seen.name, None, seen))
+        owner = {"kind": "DevicePluginConfig", "apiVersion": "device-operator.io/v1alpha1", "name": config, "uid": uid}
+        raw = {
+            "metadata": {"name": f"{config}.node-1", "uid": f"{uid}-i", "ownerReferences": [owner]},
+            "spec": {"nodeName": "node-1", "configName": config},
+            "status": {"resources": [{"name": name, "devices": 1} for name in names]},
+        }
+        report = views.inventory(raw, None, now=NOW)
+        self.cache.inventories._changed(Change(report.name, None, report))
+
     def condition(self, name: str, kind: str) -> tuple[str, str]:
         conditions = self.api.objects["devicepluginconfigs", name]["status"]["conditions"]
         return next((c["status"], c["reason"]) for c in conditions if c["type"] == kind)
@@ -159,6 +174,20 @@ async def test_an_edit_that_slips_in_before_the_status_write_is_looked_at_at_onc
     assert done.again == 0.0 or "a" in world.enqueued
     await world.reconciler.reconcile("a")
     assert world.api.objects["devicepluginconfigs", "a"]["status"]["observedGeneration"] == 2
+
+
+async def test_two_objects_whose_agents_come_to_one_name_are_both_told(world: World) -> None:
+    world.apply("a", resource="example.com/{name}")
+    world.apply("b", resource="example.com/x")
+    world.agent("a", "example.com/x")
+    await world.reconciler.reconcile("a")
+    assert world.condition("a", "Degraded")[1] != "ResourceConflict"
+    world.enqueued.clear()
+    world.agent("b", "example.com/x")
+    assert {"a", "b"} <= set(world.enqueued)
+    for name in ("a", "b"):
+        await world.reconciler.reconcile(name)
+        assert world.condition(name, "Degraded") == ("True", "ResourceConflict")
 
 
 async def test_a_verdict_counts_for_others_before_its_status_is_written(world: World) -> None:
