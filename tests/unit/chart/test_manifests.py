@@ -183,6 +183,11 @@ def test_the_deployment_selects_its_own_pods_and_everything_else_follows(chart):
     assert monitor["spec"]["endpoints"][0]["port"] in {port["name"] for port in service["spec"]["ports"]}
 
 
+def test_series_of_agents_keep_the_labels_of_who_holds_a_device(chart):
+    (endpoint,) = one(chart.template(EVERYTHING), "PodMonitor")["spec"]["podMetricsEndpoints"]
+    assert endpoint["honorLabels"] is True
+
+
 def test_the_selector_does_not_move_with_the_version(chart, objects):
     """A Deployment's selector is immutable: one that held a version could never be upgraded."""
     text = json.dumps(one(objects, "Deployment")["spec"]["selector"])
