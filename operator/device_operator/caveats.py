@@ -53,6 +53,11 @@ def env_clashes(document: Document) -> tuple[EnvClash, ...]:
     return tuple(found)
 
 
+def nvml_entries(document: Document) -> frozenset[str]:
+    """Names of the entries that the NVIDIA driver tells the devices of."""
+    return frozenset(r.name for r in document.resources if any(entry.nvml is not None for entry in r.devices))
+
+
 def caveats(spec: Spec) -> tuple[str, ...]:
     """One sentence each, equal ones of several pools together."""
     said: dict[str, list[str]] = {}

@@ -119,8 +119,9 @@ class FailedCreate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InventoryView:
-    """A NodeDeviceInventory. `status`: the object's, attributes of devices left out.
+    """A NodeDeviceInventory. `status`: the object's, attributes of devices and `excluded` left out.
 
+    What is kept of `excluded` is `refusedEntries`: entries of which the agent refuses a resource, found as it is.
     `heartbeat_seen`: when lastHeartbeatTime last moved, on the operator's clock.
     """
 

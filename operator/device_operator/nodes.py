@@ -39,6 +39,9 @@ CREATING_REASONS: Final = frozenset({"", "ContainerCreating", "PodInitializing"}
 
 
 NODE_NOT_READY: Final = "NodeNotReady"
+REFUSED: Final = "ResourceRefused"
+DRIVER_UNAVAILABLE: Final = "DriverUnavailable"
+NO_DEVICES: Final = "NoDevices"
 
 
 class State(StrEnum):
@@ -69,7 +72,7 @@ class PoolView:
     """A pool that should run: from the accepted spec, or after a rejection from what runs.
 
     `nodes`: names; `applied`: its DaemonSet exists; `problem`: why not, or why it is not as rendered. `clashes`: of
-    the environment variables that its resources set.
+    the environment variables that its resources set. `nvml`: names of entries with devices of the NVIDIA driver.
     """
 
     name: str
@@ -80,6 +83,7 @@ class PoolView:
     applied: bool = True
     problem: ApplyProblem | None = None
     clashes: tuple[EnvClash, ...] = ()
+    nvml: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +207,7 @@ class _Judge:
         elif pod is None:
             verdict = self._without_pod(pool, node, replacing=bool(pods))
         elif pod.ready:
-            verdict = self._with_ready_pod(pod, inventory, pool.clashes)
+            verdict = self._with_ready_pod(pod, inventory, pool)
             if verdict.state in (State.SERVING, State.NO_DEVICES) and (conflict := self._conflicts.get(node.name)):
                 # the cause of what else this node may say: the kubelet knows one of the two
                 verdict = _Verdict(verdict.state, RESOURCE_CONFLICT, conflict)
@@ -298,7 +302,7 @@ class _Judge:
             return _Verdict(State.SERVING, "AgentNotReady", text, grace=True)
         return _Verdict(State.STALE if inventory else State.FAILED, "AgentNotReady", text)
 
-    def _with_ready_pod(self, pod: PodView, inventory: InventoryView | None, clashes: Sequence[EnvClash]) -> _Verdict:
+    def _with_ready_pod(self, pod: PodView, inventory: InventoryView | None, pool: PoolView) -> _Verdict:
         since = pod.ready_since or pod.created
         fresh = self._within(since, self._settings.pod_stale)
         if inventory is None or not inventory.status:
@@ -310,13 +314,13 @@ class _Judge:
         if not self._within(inventory.heartbeat_seen, self._settings.heartbeat_stale):
             text = f"the last report of pod {pod.name} came at {rfc3339(inventory.heartbeat_seen)}; its log says why"
             return _Verdict(State.STALE, "NoHeartbeat", text)
-        return _served(inventory.status, clashes, fresh=fresh)
+        return _served(inventory.status, pool, fresh=fresh)
 
     def _within(self, moment: datetime, seconds: float) -> bool:
         return self._now - moment < timedelta(seconds=seconds)
 
 
-def _served(status: Mapping[str, Any], clashes: Sequence[EnvClash], *, fresh: bool) -> _Verdict:
+def _served(status: Mapping[str, Any], pool: PoolView, *, fresh: bool) -> _Verdict:
     resources: Sequence[Mapping[str, Any]] = status.get("resources") or ()
     devices = sum(int(r.get("devices", 0)) for r in resources)
     state = State.SERVING if devices else State.NO_DEVICES
@@ -324,13 +328,15 @@ def _served(status: Mapping[str, Any], clashes: Sequence[EnvClash], *, fresh: bo
         return _Verdict(state, "ConfigError", f"the agent keeps its previous configuration: {error}")
     if unregistered := _unregistered(status):
         return _Verdict(state, "NotRegistered", "; ".join(unregistered))
-    if refused := [f"{r['name']}: {r['message']}" for r in resources if r.get("message")]:
-        return _Verdict(state, "ResourceRefused", "; ".join(refused))
+    said = _said(status, pool)
+    for reason in (REFUSED, DRIVER_UNAVAILABLE):
+        if texts := said[reason]:
+            return _Verdict(state, reason, "; ".join(texts))
     # an agent that has just started tells these two before it has asked the kubelet
     unknown = [str(r["name"]) for r in resources if r.get("devices") and not r.get("registered", True)]
     if unknown and not fresh:
         return _Verdict(state, "NotRegistered", f"the kubelet does not know {', '.join(unknown)} yet")
-    if clashed := _clashed(status, clashes):
+    if clashed := _clashed(status, pool.clashes):
         more = f", and {len(clashed) - 1} more containers" if len(clashed) > 1 else ""
         return _Verdict(state, "EnvCollision", clashed[0] + more)
     if unhealthy := [d for d in status.get("devices") or () if d.get("health") == "Unhealthy"]:
@@ -340,14 +346,37 @@ def _served(status: Mapping[str, Any], clashes: Sequence[EnvClash], *, fresh: bo
     if status.get("podResources") == "Unavailable" and not fresh:
         text = "the kubelet's pod-resources socket gives no answer, so holders are unknown: check agent.kubeletRootDir"
         return _Verdict(state, "PodResourcesUnavailable", text)
+    nothing = "; ".join(said[NO_DEVICES])
     if not devices:
-        return _Verdict(
-            state,
-            "NoDevices",
-            "the agent found nothing to serve; excluded in the inventory says what it left out",
-            problem=False,
-        )
-    return _Verdict(state, "Serving", problem=False)
+        text = nothing or "the agent found nothing to serve; excluded in the inventory says what it left out"
+        return _Verdict(state, NO_DEVICES, text, problem=False)
+    return _Verdict(state, "Serving", nothing, problem=False)
+
+
+def _said(status: Mapping[str, Any], pool: PoolView) -> Mapping[str, list[str]]:
+    """What the agent says of resources, by the reason that it comes to; equal texts once, with all names.
+
+    An agent says one thing of a resource: that it refuses it, why its source finds nothing, or why the kubelet does
+    not know it (`_unregistered`). Only refusals leave devices behind among the excluded ones; a rendered name that is
+    refused has no entry beside it.
+    """
+    found: dict[str, defaultdict[str, list[str]]] = {
+        reason: defaultdict(list) for reason in (REFUSED, DRIVER_UNAVAILABLE, NO_DEVICES)
+    }
+    refused = set(status.get("refusedEntries") or ())
+    for resource in status.get("resources") or ():
+        message, name, devices = resource.get("message"), resource["name"], resource.get("devices")
+        if not message or (devices and not resource.get("registered", True)):
+            continue
+        entry = resource.get("entry", name)
+        if entry in refused or ("entry" not in resource and "{" not in name):
+            reason = REFUSED
+        elif entry in pool.nvml:
+            reason = DRIVER_UNAVAILABLE
+        else:
+            reason = REFUSED if devices else NO_DEVICES
+        found[reason][message].append(name)
+    return {reason: [f"{', '.join(told)}: {text}" for text, told in texts.items()] for reason, texts in found.items()}
 
 
 def _unregistered(status: Mapping[str, Any]) -> list[str]:

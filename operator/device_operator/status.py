@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from device_operator import conditions
-from device_operator.caveats import env_clashes
+from device_operator.caveats import env_clashes, nvml_entries
 from device_operator.conditions import ACCEPTED, PROGRESSING, Situation, by_type, transitions
 from device_operator.model import Identity, InventoryView, Notice, Observed
 from device_operator.nodes import (
@@ -169,6 +169,7 @@ def _wanted(
             applied=pool_daemonset(identity, pool.name) in existing,
             problem=problems.get(pool.name),
             clashes=env_clashes(verdict.spec.document(pool)),
+            nvml=nvml_entries(verdict.spec.document(pool)),
         )
         for pool in verdict.spec.pools
     )

@@ -26,6 +26,8 @@ _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _MAX_TEXT: Final = 512
 """Characters kept of a message that somebody else wrote."""
 _DEVICE_KEYS: Final = ("id", "resource", "health", "reason", "message", "since", "allocatedTo")
+REFUSALS: Final = frozenset({"TooManyNames", "TooManyIds", "NameTaken"})
+"""Reasons of excluded devices that an agent gives where it refuses a whole resource."""
 _DROPPED: Final = frozenset({"devices", "excluded"})
 
 
@@ -186,6 +188,9 @@ def _pruned_lists(status: Object) -> Object:
         "resources": tuple(_strings(entry) for entry in status.get("resources", ())),
         "devices": tuple(
             _strings({key: entry[key] for key in _DEVICE_KEYS if key in entry}) for entry in status.get("devices", ())
+        ),
+        "refusedEntries": tuple(
+            sorted({e["entry"] for e in status.get("excluded", ()) if e.get("reason") in REFUSALS and e.get("entry")})
         ),
     }
 

@@ -6,7 +6,7 @@ import pytest
 from device_operator.model import ApplyProblem, FailedCreate, NodeView, Observed
 from device_operator.nodes import NodeReport, PoolView, StatusSettings, judge, pool_daemonset
 from device_operator.scheduling import Toleration
-from unit.operator_core.build import LAB, NOW, ago, counts, device, inventory, node, pod, taint
+from unit.operator_core.build import KVM, LAB, NOW, ago, counts, device, inventory, node, pod, taint
 
 POOL = PoolView(name="default", nodes=("node-1",))
 
@@ -20,6 +20,7 @@ def report(
 
 
 NO_SOCKET = "the kubelet's socket is not there: the kubelet is starting or down"
+GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-{profile}"
 SERVING = {"pods": (pod(),), "inventories": (inventory(),)}
 FAILED_CREATE = FailedCreate(pool_daemonset(LAB, "default"), 'violates PodSecurity "restricted"', ago(30))
 
@@ -122,6 +123,60 @@ CAUSES: dict[str, tuple[dict[str, Any], tuple[str, str, str]]] = {
     "resource refused": (
         {"pods": (pod(),), "inventories": (inventory(resources=[counts(message="30,000 ids")]),)},
         ("Serving", "ResourceRefused", "example.com/kvm: 30,000 ids"),
+    ),
+    "resource refused, none of it left": (
+        {
+            "pods": (pod(),),
+            "inventories": (
+                inventory(resources=[counts(devices=0, registered=False, message="30,000 ids")], devices=[], refusedEntries=(KVM,)),
+            ),
+        },
+        ("NoDevices", "ResourceRefused", "example.com/kvm: 30,000 ids"),
+    ),
+    "a rendered name refused": (
+        {
+            "pods": (pod(),),
+            "inventories": (inventory(resources=[counts(), {"name": "example.com/a", "devices": 0, "message": "30,000 ids"}]),),
+        },
+        ("Serving", "ResourceRefused", "example.com/a: 30,000 ids"),
+    ),
+    "driver not loaded": (
+        {
+            "pool": PoolView(name="default", nodes=("node-1",), nvml=frozenset({GPU, MIG})),
+            "pods": (pod(),),
+            "inventories": (
+                inventory(
+                    resources=[
+                        counts(GPU, devices=0, registered=False, message="driver not loaded"),
+                        {"name": MIG, "registered": False, "devices": 0, "message": "driver not loaded"},
+                    ],
+                    devices=[],
+                ),
+            ),
+        },
+        ("NoDevices", "DriverUnavailable", "nvidia.com/gpu, nvidia.com/mig-{profile}: driver not loaded"),
+    ),
+    "driver gone under its devices": (
+        {
+            "pool": PoolView(name="default", nodes=("node-1",), nvml=frozenset({GPU})),
+            "pods": (pod(),),
+            "inventories": (inventory(resources=[counts(GPU, healthy=0, message="driver not loaded")]),),
+        },
+        ("Serving", "DriverUnavailable", "nvidia.com/gpu: driver not loaded"),
+    ),
+    "no file found": (
+        {
+            "pods": (pod(),),
+            "inventories": (inventory(resources=[counts(devices=0, message="no file matches /dev/nothere*")], devices=[]),),
+        },
+        ("NoDevices", "NoDevices", "example.com/kvm: no file matches /dev/nothere*"),
+    ),
+    "one of two resources not found": (
+        {
+            "pods": (pod(),),
+            "inventories": (inventory(resources=[counts(), counts("example.com/a", devices=0, message="no file matches /dev/a")]),),
+        },
+        ("Serving", "Serving", "example.com/a: no file matches /dev/a"),
     ),
     "not registered": (
         {"pods": (pod(),), "inventories": (inventory(resources=[counts(registered=False)]),)},
@@ -265,6 +320,14 @@ def test_a_node_is_updated_with_the_current_template_and_configuration(template:
 def test_the_newest_pod_that_is_not_going_counts():
     pods = (pod(age=900, deleting=True), pod(age=600, ready=False, waiting_reason="ErrImagePull"), pod(age=120))
     assert report(pods=pods, inventories=(inventory(),)).state == "Serving"
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [("no file found", False), ("one of two resources not found", False), ("driver not loaded", True)],
+)
+def test_a_node_without_the_hardware_is_no_problem_and_one_without_its_driver_is(name: str, *, problem: bool):
+    assert report(**CAUSES[name][0]).problem == problem
 
 
 def test_what_ended_long_ago_is_no_part_of_the_message():

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from device_agent import selection
 from device_operator.cluster import views
 from device_operator.cluster.apply import RESTARTED_AT, wanted_from
 from device_operator.cluster.cache import ClusterCache
@@ -81,6 +82,18 @@ def test_an_inventory_keeps_what_the_status_tells() -> None:
     assert (view.node, view.config, view.owner_uid, view.heartbeat_seen) == ("n", "c", "owner", NOW)
     assert view.status["devices"] == ({"id": "a", "resource": "r", "health": "Healthy"},)
     assert "excluded" not in view.status
+
+
+def test_of_excluded_devices_the_entries_that_are_refused_are_kept() -> None:
+    excluded = [
+        {"id": "a", "entry": "example.com/a", "reason": "TooManyIds"},
+        {"id": "b", "entry": "example.com/a", "reason": "TooManyIds"},
+        {"id": "c", "entry": "example.com/c", "reason": "Excluded"},
+    ]
+    seen = views.inventory(changed(INVENTORY, excluded=excluded), None, now=NOW)
+    assert seen.status["refusedEntries"] == ("example.com/a",)
+    assert "excluded" not in seen.status
+    assert {selection.TOO_MANY_IDS, selection.TOO_MANY_NAMES, selection.NAME_TAKEN} == views.REFUSALS
 
 
 def test_an_inventory_that_was_never_written_has_an_empty_status() -> None:
