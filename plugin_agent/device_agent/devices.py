@@ -243,10 +243,12 @@ class DeviceTable:
     def snapshot(self) -> TableSnapshot:
         """Everything that reports and metrics need."""
         idle = {name for name in self._entries if name not in self._groups and self.ours(name)}
+        found = {device.unit.entry for device in self._devices.values()}  # their resources have the note
+        notes = {entry: note for entry, note in self._selection.notes.items() if entry not in found}
         return TableSnapshot(
             resources=tuple(self._state(name) for name in sorted(idle | set(self._groups))),
             excluded=self._selection.excluded,
-            refused={**self._selection.notes, **self._selection.refused},
+            refused={**notes, **self._selection.refused},
             holders_known=self._ledger.known,
         )
 
@@ -268,7 +270,6 @@ class DeviceTable:
                 )
             )
         entry = devices[0].unit.entry if devices else name
-        refused = self._selection.refused
         return ResourceState(
             name=name,
             entry=entry,
@@ -276,7 +277,7 @@ class DeviceTable:
             capacity=sum(len(d.ids) for d in devices),
             allocated=sum(len(d.holders) for d in devices),
             healthy=sum(d.health is Health.HEALTHY for d in devices),
-            message=refused.get(name) or refused.get(entry) or self._selection.notes.get(entry, ""),
+            message=self._selection.refused.get(name) or self._selection.notes.get(entry, ""),
         )
 
     # Within

@@ -371,8 +371,8 @@ def _resource(state: ResourceState, observed: Observed) -> dict[str, Any]:
 
 
 def _refused(snapshot: TableSnapshot) -> Iterator[dict[str, Any]]:
-    """Names that are not served at all, such as one of too many that an entry gives."""
-    told = {name for r in snapshot.resources for name in (r.name, r.entry)}
+    """Names that are not served at all; and an entry that gives too many, once, however many of them are served."""
+    told = {r.name for r in snapshot.resources}
     for name, why in snapshot.refused.items():
         if name not in told:
             counts = dict.fromkeys(("devices", "healthy", "capacity", "allocated"), 0)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import stat
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 from device_agent.contract import check
 from device_agent.contract.document import ContractError, Document, parse
+from device_agent.contract.names import MAX_DOCUMENT_BYTES
 from device_agent.discovery.found import Roots
 from device_agent.discovery.scanner import Scanner
 from device_agent.nvml.model import NvmlView
@@ -23,7 +25,7 @@ EXIT_CONFIG = 2
 def run(config_path: Path, host_root: Path, *, driver_root: Path = Path("/")) -> int:
     """Prints the scan as JSON on stdout. Exit code 2, with lines on stderr, for a configuration or root of no use."""
     try:
-        document = parse(config_path.read_bytes())
+        document = parse(_read(config_path))
     except OSError as error:
         print(f"{config_path}: {error.strerror}", file=sys.stderr)
         return EXIT_CONFIG
@@ -42,6 +44,22 @@ def run(config_path: Path, host_root: Path, *, driver_root: Path = Path("/")) ->
     # ASCII alone: names on a file system need not be text, nor a terminal speak UTF-8
     print(json.dumps(scan_json(document, roots, nvml=nvml), indent=1))
     return 0
+
+
+def _read(path: Path) -> bytes:
+    """The file's bytes; what may never end, such as a fifo or /dev/zero, is not even opened.
+
+    Raises:
+        OSError: it cannot be read.
+        ContractError: it is no file, or a longer one than any configuration.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise ContractError("it is not a regular file")
+    with path.open("rb") as file:
+        raw = file.read(MAX_DOCUMENT_BYTES + 1)
+    if len(raw) > MAX_DOCUMENT_BYTES:
+        raise ContractError(f"it is longer than {MAX_DOCUMENT_BYTES:,} bytes")
+    return raw
 
 
 def _ask_nvml(document: Document, roots: Roots, driver_root: Path) -> NvmlView | None:

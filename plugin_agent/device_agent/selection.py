@@ -23,6 +23,7 @@ from device_agent.hardware import Ownership as HardwareOwnership
 from device_agent.identity import Ids, better_unit, identity
 from device_agent.units import Excluded, Selection, Unit
 
+NOTHING_FOUND: Final = "NothingFound"
 NOT_INCLUDED: Final = "NotIncluded"
 EXCLUDED: Final = "Excluded"
 OWNED: Final = "OwnedByEarlierEntry"
@@ -49,9 +50,10 @@ def select(
     exists = cache(exists)
     node = _Node(groups={group: Group.of(members) for group, members in findings.iommu_groups.items()})
     units: list[Unit] = []
-    for resource, found in zip(document.resources, findings.by_entry, strict=True):
+    for number, (resource, found) in enumerate(zip(document.resources, findings.by_entry, strict=True)):
         entry = _Entry(resource, node, exists=exists, held=held)
         units += entry.units(found)
+        entry.looked(findings.nothing.get(number, ()))
     return Selection(
         units=tuple(units),
         excluded=tuple(node.excluded),
@@ -137,6 +139,20 @@ class _Entry:
         for one in made:
             self._node.ids.add(one.unit)
         return tuple(one.unit for one in made)
+
+    def looked(self, places: Sequence[str]) -> None:
+        """Where the sources of an entry that finds nothing have looked; most nodes of a pool may lack the device."""
+        self._node.excluded += [
+            Excluded(
+                id=f"devices[{i}]",
+                source=self._resource.devices[i].kind,
+                entry=self._resource.name,
+                reason=NOTHING_FOUND,
+                message=f"devices[{i}]: {place}",
+            )
+            for i, place in enumerate(places)
+            if place
+        ]
 
     def _exclude(self, members: Iterable[_Selected], reason: str, message: str) -> None:
         self._node.excluded += [
@@ -357,22 +373,25 @@ class _Entry:
 
     def _within_names(self, made: list[_Made]) -> list[_Made]:
         left_out: dict[str, tuple[str, str]] = {}
+        told: list[str] = []
         free: list[str] = []
         rendered = sorted({one.unit.resource for one in made})
         most = names.MAX_NAMES_PER_ENTRY
+        too_many = f"{len(rendered)} resource names, at most {most} per entry and node"
         for name in rendered:
             if other := self._node.names.get(name):
-                left_out[name] = NAME_TAKEN, f"{name} is already a resource of the entry {other}"
+                told.append(f"{name} is already a resource of the entry {other}")
+                left_out[name] = NAME_TAKEN, told[-1]
             elif len(free) == most:
-                message = f"{len(rendered)} resource names, at most {most} per entry and node: {name} is not among them"
-                left_out[name] = TOO_MANY_NAMES, message
+                left_out[name] = TOO_MANY_NAMES, f"{too_many}: {name} is not among them"
             else:
                 free.append(name)
         self._node.names |= dict.fromkeys(free, self._resource.name)
-        if left_out:
-            messages = [message for _, message in left_out.values()]
-            more = f"; and {len(messages) - 4} more" if len(messages) > 4 else ""
-            self._node.refused[self._resource.name] = "; ".join(messages[:4]) + more
+        if beyond := [name for name in left_out if left_out[name][0] == TOO_MANY_NAMES]:
+            told.insert(0, f"{too_many}: left out are {beyond[0]} and {len(beyond) - 1} more")
+        if told:
+            more = f"; and {len(told) - 4} more" if len(told) > 4 else ""
+            self._node.refused[self._resource.name] = "; ".join(told[:4]) + more
         return self._without(made, left_out)
 
     def _within_ids(self, made: list[_Made]) -> list[_Made]:

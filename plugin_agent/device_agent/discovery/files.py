@@ -31,6 +31,10 @@ class DeviceFiles:
                     found[real] = device
         return tuple(found.values())
 
+    def nothing(self, entry: DeviceEntry) -> str:
+        assert entry.files is not None
+        return f"no device file matches {' or '.join(entry.files.paths)}"
+
     def _expand(self, pattern: str) -> list[str]:
         paths = [""]
         for segment in pattern.split("/"):

@@ -51,12 +51,14 @@ class Findings:
     group's viability can be judged; empty when no PCI function was asked for.
     `errors`: what could not be read, one line each; the scan goes on without it.
     `reasons`: resource index -> why one of its sources found nothing, where an admin would look for devices.
+    `nothing`: resource index, of one whose sources all found nothing -> where each has looked, '' if no news.
     """
 
     by_entry: tuple[tuple[tuple[FoundDevice, ...], ...], ...]
     iommu_groups: Mapping[str, tuple[FoundDevice, ...]] = field(default_factory=dict)
     errors: tuple[str, ...] = ()
     reasons: Mapping[int, str] = field(default_factory=dict)
+    nothing: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
 
 class Source(Protocol):
@@ -67,4 +69,8 @@ class Source(Protocol):
 
         `wanted`: names of the sysfs file attributes to read (`attr.…`, `pci.attr.…`).
         """
+        ...
+
+    def nothing(self, entry: DeviceEntry) -> str:
+        """Where it has looked for an entry that finds nothing, for an admin who may have mistyped; '' if no news."""
         ...

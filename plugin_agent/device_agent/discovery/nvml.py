@@ -33,6 +33,9 @@ class NvmlDevices:
             return tuple(self._gpu(gpu, wanted) for gpu in self._view.gpus)
         return tuple(find for gpu in self._view.gpus for find in self._migs(gpu, wanted))
 
+    def nothing(self, entry: DeviceEntry) -> str:  # noqa: ARG002 `reason` tells for all entries
+        return ""
+
     def reason(self) -> str:
         """Why there are no devices, '' where that is no news: a node without any sign of NVIDIA hardware."""
         if self._view.gpus or not self._signs():

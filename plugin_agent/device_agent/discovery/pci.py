@@ -22,6 +22,9 @@ class PciFunctions:
         assert entry.pci is not None
         return tuple(self._found(f, wanted) for f in self._functions() if _selects(entry.pci, f))
 
+    def nothing(self, entry: DeviceEntry) -> str:  # noqa: ARG002 the entry's globs are in the configuration
+        return "no PCI function of this node matches" if self._functions() else "this node has no PCI functions"
+
     def iommu_groups(self) -> dict[str, tuple[FoundDevice, ...]]:
         """Every function of every IOMMU group, as devices without nodes."""
         groups: dict[str, list[FoundDevice]] = {}

@@ -37,24 +37,32 @@ class Scanner:
         }
         errors: list[str] = []
 
+        unread: set[str] = set()
+
+        def source_of(entry: DeviceEntry, owner: str) -> Source:
+            return shared.get(entry.kind) or SimulatedDevices(owner)
+
         def of_entry(entry: DeviceEntry, owner: str, wanted: frozenset[str]) -> tuple[FoundDevice, ...]:
-            source = shared.get(entry.kind) or SimulatedDevices(owner)
             try:
-                return source.scan(entry, wanted=wanted)
+                return source_of(entry, owner).scan(entry, wanted=wanted)
             except OSError as error:
                 errors.append(f"{owner}: {error}")
+                unread.add(owner)
                 return ()
 
-        by_entry = []
-        for resource in document.resources:
+        by_entry, nothing = [], {}
+        for number, resource in enumerate(document.resources):
             wanted = check.attribute_names(resource)
-            by_entry.append(
-                tuple(of_entry(e, f"{resource.name} devices[{i}]", wanted) for i, e in enumerate(resource.devices))
-            )
+            owners = [f"{resource.name} devices[{i}]" for i in range(len(resource.devices))]
+            found = tuple(of_entry(e, owner, wanted) for e, owner in zip(resource.devices, owners, strict=True))
+            by_entry.append(found)
+            if not any(found) and unread.isdisjoint(owners):
+                nothing[number] = tuple(source_of(e, "").nothing(e) for e in resource.devices)
         asked = any(entry.pci for resource in document.resources for entry in resource.devices)
         return Findings(
             by_entry=tuple(by_entry),
             iommu_groups=pci.iommu_groups() if asked else {},
+            nothing=nothing,
             errors=tuple(dict.fromkeys((*errors, *tree.errors))),
             reasons={
                 i: reason

@@ -22,6 +22,13 @@ class SysfsObjects:
         matching = {path: name for name, path in self._subsystem(entry.sysfs.subsystem) if named(name)}
         return tuple(self._found(path, name, matching, wanted) for path, name in matching.items())
 
+    def nothing(self, entry: DeviceEntry) -> str:
+        assert entry.sysfs is not None
+        subsystem, names = entry.sysfs.subsystem, " or ".join(entry.sysfs.names)
+        if names and self._subsystem(subsystem):
+            return f"nothing of {subsystem} is named {names}"
+        return f"nothing in /sys/class/{subsystem} or /sys/bus/{subsystem}/devices: is the name right?"
+
     def _subsystem(self, subsystem: str) -> tuple[tuple[str, str], ...]:
         if subsystem not in self._members:
             places = [f"class/{subsystem}", f"bus/{subsystem}/devices"]

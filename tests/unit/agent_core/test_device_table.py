@@ -537,6 +537,20 @@ def test_the_snapshot_counts_devices_and_ids():
     assert set(ours.devices[0].holders) == {"a", "a::1"}
 
 
+def test_what_concerns_an_entry_is_told_once_and_not_on_each_of_its_resources():
+    steps = Steps(resource("example.com/{name}"), resource(OTHER))
+    units = [unit(f"{n}", name=f"example.com/{n}", entry="example.com/{name}") for n in range(3)]
+    steps.scan(*units, refused={"example.com/{name}": "40 resource names", "example.com/2": "too many ids"})
+    snapshot = steps.table.snapshot()
+    assert {r.name: r.message for r in snapshot.resources} == {
+        "example.com/0": "",
+        "example.com/1": "",
+        "example.com/2": "too many ids",
+        OTHER: "",
+    }
+    assert snapshot.refused["example.com/{name}"] == "40 resource names"
+
+
 def test_a_configuration_counts_from_the_next_selection_on():
     steps = Steps()
     steps.scan(unit("a", numa_node=0))

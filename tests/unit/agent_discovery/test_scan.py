@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from device_agent import scan
 from device_agent.contract.document import Document, dump, parse_resource
+from device_agent.contract.names import MAX_DOCUMENT_BYTES
 from device_agent.discovery.found import Roots
 from device_agent.discovery.scanner import Scanner
 from unit.agent_discovery.tree import HostTreeBuilder
@@ -99,6 +100,63 @@ def test_a_root_without_the_nodes_file_systems_is_told(tmp_path: Path, capsys: p
     assert f"there is neither sys nor dev in {tmp_path / 'nowhere'}" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("kind", ["fifo", "device", "folder", "link to a device"])
+def test_a_configuration_that_is_no_file_is_refused_and_not_opened(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
+):
+    path = tmp_path / "config.json"
+    if kind == "fifo":
+        os.mkfifo(path)  # opening it would wait for a writer
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "device":
+        path = Path("/dev/zero")
+    else:
+        path.symlink_to("/dev/zero")
+    assert scan.run(path, tmp_path) == scan.EXIT_CONFIG
+    assert capsys.readouterr().err == f"{path}: it is not a regular file\n"
+
+
+def test_a_configuration_that_is_too_long_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    path = tmp_path / "config.json"
+    path.write_bytes(b" " * (MAX_DOCUMENT_BYTES + 1))
+    assert scan.run(path, tmp_path) == scan.EXIT_CONFIG
+    assert f"it is longer than {MAX_DOCUMENT_BYTES:,} bytes" in capsys.readouterr().err
+
+
+def test_a_link_to_a_configuration_is_followed(host: HostTreeBuilder, tmp_path: Path):
+    link = tmp_path / "link.json"
+    link.symlink_to(config(tmp_path, {"name": "example.com/x", "devices": [{"simulated": {"count": 1}}]}).name)
+    assert scan.run(link, host.root) == 0
+
+
+def nothing(entry: str, source: str, message: str, *, number: int = 0) -> dict[str, str]:
+    return {
+        "id": f"devices[{number}]",
+        "source": source,
+        "entry": f"example.com/{entry}",
+        "reason": "NothingFound",
+        "message": f"devices[{number}]: {message}",
+    }
+
+
+def test_an_entry_that_finds_nothing_says_where_it_has_looked_for_each_source(host: HostTreeBuilder):
+    host.obj("devices/virtual/misc/kvm", "misc", devname="kvm")
+    misc = {"sysfs": {"subsystem": "misc", "names": ["kwm", "kvn*"]}}
+    nowhere = {"files": {"paths": ["/dev/nothere*", "/dev/neither"]}}
+    entries = [
+        {"name": "example.com/a", "devices": [misc, nowhere]},
+        {"name": "example.com/b", "devices": [nowhere, {"sysfs": {"subsystem": "misc"}}]},
+        {"name": "example.com/c", "devices": [{"sysfs": {"subsystem": "no_such_class"}}]},
+    ]
+    assert scan.scan_json(document(*entries), host.roots)["excluded"] == [
+        nothing("a", "sysfs", "nothing of misc is named kwm or kvn*"),
+        nothing("a", "files", "no device file matches /dev/nothere* or /dev/neither", number=1),
+        nothing("c", "sysfs", "nothing in /sys/class/no_such_class or /sys/bus/no_such_class/devices: "
+                "is the name right?"),
+    ]  # fmt: skip
+
+
 def test_an_empty_tree_gives_an_empty_scan(tmp_path: Path):
     entries = [
         {"name": f"example.com/{i}", "devices": [source]}
@@ -106,7 +164,11 @@ def test_an_empty_tree_gives_an_empty_scan(tmp_path: Path):
     ]
     assert scan.scan_json(document(*entries), Roots.below(tmp_path)) == {
         "devices": [],
-        "excluded": [],
+        "excluded": [
+            nothing("0", "pci", "this node has no PCI functions"),
+            nothing("1", "sysfs", "nothing in /sys/class/misc or /sys/bus/misc/devices: is the name right?"),
+            nothing("2", "files", "no device file matches /dev/*"),
+        ],
         "refused": {},
         "notes": {},
         "errors": [],

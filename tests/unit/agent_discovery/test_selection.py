@@ -345,7 +345,9 @@ def test_an_entry_gives_at_most_sixteen_names_the_first_in_order():
     selected = selection((entry("{index}", "simulated"), [sims(18)]))
     assert sorted(u.resource for u in selected.units) == sorted(f"example.com/{i}" for i in range(18))[:16]
     assert [e.reason for e in selected.excluded] == ["TooManyNames"] * 2
-    assert "18 resource names, at most 16" in selected.refused["example.com/{index}"]
+    assert selected.refused == {
+        "example.com/{index}": "18 resource names, at most 16 per entry and node: left out are example.com/8 and 1 more"
+    }
 
 
 def test_a_rendered_name_belongs_to_the_first_entry_that_has_it():
