@@ -193,6 +193,30 @@ def test_a_refused_name_is_shown_with_its_reason() -> None:
     }
 
 
+def test_an_entry_that_gives_too_many_names_has_a_line_of_its_own_beside_those_that_are_served() -> None:
+    entry, served = "example.com/{index}", ("example.com/0", "example.com/1")
+    resources = tuple(
+        ResourceState(name=n, entry=entry, devices=(), capacity=0, allocated=0, healthy=0, message="") for n in served
+    )
+    shot = TableSnapshot(resources=resources, excluded=(), refused={entry: "40 names"}, holders_known=True)
+    status = valid(report.inventory(shot, observed(), identity=WHO, limit=LIMIT))
+    assert {r["name"]: r.get("message", "") for r in status["resources"]} == {
+        **dict.fromkeys(served, ""),
+        entry: "40 names",
+    }
+
+
+def test_why_a_resource_is_not_registered_stands_beside_what_else_is_wrong_with_it() -> None:
+    resource = ResourceState(
+        name="example.com/x", entry="example.com/x", devices=(), capacity=0, allocated=0, healthy=0, message="no driver"
+    )
+    shot = TableSnapshot(resources=(resource,), excluded=(), refused={}, holders_known=True)
+    foreign = RegistrationState(registered=False, since=None, message="ForeignPlugin: x")
+    told = observed(registrations={"example.com/x": foreign})
+    (row,) = valid(report.inventory(shot, told, identity=WHO, limit=LIMIT))["resources"]
+    assert (row["registered"], row["message"]) == (False, "ForeignPlugin: x; no driver")
+
+
 def test_text_from_devices_is_one_bounded_line() -> None:
     status = valid(made(device(message="a\nb\t" + "x" * 5000, health=Health.UNHEALTHY, reason="Odd")))
     message = status["devices"][0]["message"]
