@@ -45,6 +45,7 @@ class Situation:
 
     `unhealthy`: entries of status.unhealthyDevices; `devices`: how many are known; `previous`: conditions by type.
     `spec`: the accepted one, or after a rejection the one of what runs, if anything does.
+    `applied`: the DaemonSets are as the accepted spec has them.
     `pools`: names of those that should run, or after a rejection of those that do.
     """
 
@@ -59,6 +60,7 @@ class Situation:
     pools: Sequence[str]
     previous: Mapping[str, Mapping[str, Any]]
     complete: bool
+    applied: bool
 
     @property
     def basis(self) -> list[NodeReport]:
@@ -87,6 +89,8 @@ def _accepted(situation: Situation) -> Judged:
     spec = verdict.spec
     counts = f"{_count(len(spec.resources), 'resource')}, {_count(len(spec.pools), 'pool')}"
     message = f"generation {situation.generation} is in force: {counts}"
+    if spec.paused and not situation.applied:
+        message = f"generation {situation.generation} is accepted, but paused: not applied; {counts}"
     return Judged(ACCEPTED, "True", "Accepted", "; ".join([message, *caveats(spec)]))
 
 

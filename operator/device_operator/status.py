@@ -12,7 +12,7 @@ from typing import Any, Final
 from device_operator import conditions
 from device_operator.caveats import env_clashes, nvml_entries
 from device_operator.conditions import ACCEPTED, PROGRESSING, Situation, by_type, transitions
-from device_operator.model import Identity, InventoryView, Notice, Observed
+from device_operator.model import DaemonSetView, Identity, InventoryView, Notice, Observed
 from device_operator.nodes import (
     NodeReport,
     PoolView,
@@ -100,6 +100,7 @@ def compute(
             pools=[pool.name for pool in pools],
             previous=before,
             complete=observed.complete,
+            applied=_applied(pools, observed.daemonsets),
         )
     )
     status: dict[str, Any] = {
@@ -173,6 +174,14 @@ def _wanted(
         )
         for pool in verdict.spec.pools
     )
+
+
+def _applied(pools: Iterable[PoolView], daemonsets: Iterable[DaemonSetView]) -> bool:
+    live = {
+        view.pool: tuple(view.annotations.get(key) for key in (ANNOTATION_CONFIG_HASH, ANNOTATION_TEMPLATE))
+        for view in daemonsets
+    }
+    return live == {pool.name: (pool.config_hash, pool.template_hash) for pool in pools}
 
 
 def _running(spec: Spec, *, observed: Observed, assigned: Assignment) -> tuple[PoolView, ...]:

@@ -301,6 +301,13 @@ def test_paused_changes_nothing_and_says_so():
     seen["inventories"] = (inventory("node-0000", observedConfigHash="old"),)
     found = status(paused, **seen)
     assert conditions(found)["Progressing"] == ("False", "Paused")
+    assert message(found, "Accepted") == "generation 1 is accepted, but paused: not applied; 1 resource, 1 pool"
+    (made,) = (m for m in render(LAB, paused, SETTINGS) if m.kind == "DaemonSet")
+    runs = daemonset(config_hash=made.config_hash, template_hash=made.template_hash)
+    edited = daemonset(config_hash="before", template_hash=made.template_hash)
+    seen["nodes"] += (node("new", age=30),)  # without an agent yet, which is no edit
+    assert message(status(paused, **seen, daemonsets=(runs,)), "Accepted").startswith("generation 1 is in force")
+    assert "paused: not applied" in message(status(paused, **seen, daemonsets=(edited,)), "Accepted")
     assert conditions(found)["Ready"][0] == "True"
     assert status(paused, nodes=(node(),))["nodes"][0]["reason"] == "Paused"
 
