@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,18 +35,59 @@ def render_file(filename: str, settings: RenderSettings) -> str:
     """The manifests of every DevicePluginConfig in `filename` (- is standard input), in their order.
 
     Raises:
-        errors.UsageError: no such file, no YAML, another kind, or a spec that would not be accepted.
+        errors.UsageError: no such file, no YAML, a key or a name that is given twice, another kind, or a spec that
+            would not be accepted.
     """
     try:
         text = sys.stdin.read() if filename == "-" else Path(filename).read_text(encoding="utf-8")
-        documents = [d for d in yaml.safe_load_all(text) if d is not None]
+        documents = [d for d in yaml.load_all(text, _Loader) if d is not None]
     except (OSError, ValueError, yaml.YAMLError) as error:  # ValueError: bytes that are no text, dates that are none
         raise errors.UsageError(f"{filename}: {error}") from error
     except RecursionError as error:
         raise errors.UsageError(f"{filename}: nested too deeply") from error
-    if not documents:
+    found = [c for n, document in enumerate(documents, 1) for c in _objects(document, f"document {n}", filename)]
+    if not found:
         raise errors.UsageError(f"{filename}: no DevicePluginConfig in it")
-    return "".join(_one(document, f"{filename}: document {n}", settings) for n, document in enumerate(documents, 1))
+    names_at: dict[str, str] = {}
+    rendered = []
+    for where, document in found:
+        name = _named(document, f"{filename}: {where}")
+        if (before := names_at.setdefault(name, where)) != where:
+            raise errors.UsageError(f"{filename}: {where}: {name} is the name of {before} already; choose another")
+        rendered.append(_one(document, name, f"{filename}: {where}", settings))
+    return "".join(rendered)
+
+
+class _DuplicateKeyError(yaml.YAMLError):
+    """YAML asks for unique keys, PyYAML keeps the last one."""
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that a mapping has twice. Judged before merge keys are resolved: those may override."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node: yaml.MappingNode = super().compose_mapping_node(anchor)
+        lines: dict[tuple[str, str], int] = {}
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                line = key.start_mark.line + 1
+                if before := lines.get((key.tag, key.value)):
+                    text = f"line {line}: {key.value} is given twice, first in line {before}; keep one"
+                    raise _DuplicateKeyError(text)
+                lines[key.tag, key.value] = line
+        return node
+
+
+def _objects(document: Any, where: str, filename: str) -> Iterator[tuple[str, Any]]:
+    """The document, or the items of a List such as `kubectl get -o yaml` prints, each with where it stands."""
+    if not isinstance(document, dict) or document.get("kind") != "List":
+        yield where, document
+        return
+    items = document.get("items")
+    if not isinstance(items, list):
+        raise errors.UsageError(f"{filename}: {where}: items of a List must be a list")
+    for i, item in enumerate(items):
+        yield f"{where}: items[{i}]", item
 
 
 def list_presets() -> str:
@@ -69,7 +111,7 @@ def show_preset(name: str) -> str:
     return f"# {preset.description}\n{fields}"
 
 
-def _one(document: Any, where: str, settings: RenderSettings) -> str:
+def _named(document: Any, where: str) -> str:
     if not isinstance(document, dict) or document.get("kind") != "DevicePluginConfig":
         kind = document.get("kind") if isinstance(document, dict) else None
         raise errors.UsageError(f"{where}: kind {kind!r} is not DevicePluginConfig")
@@ -79,9 +121,13 @@ def _one(document: Any, where: str, settings: RenderSettings) -> str:
     name = meta.get("name") if isinstance(meta, dict) else None
     if not isinstance(meta, dict) or not isinstance(name, str) or not name:
         raise errors.UsageError(f"{where}: metadata.name is missing")
+    return name
+
+
+def _one(document: dict[str, Any], name: str, where: str, settings: RenderSettings) -> str:
     try:
         spec = parse_spec(document)
     except errors.InvalidSpecError as error:
         raise errors.UsageError(f"{where}: {name}: " + "\n  ".join(error.problems)) from error
-    identity = Identity(name, str(meta.get("uid") or NO_UID))
+    identity = Identity(name, str(document["metadata"].get("uid") or NO_UID))
     return dump_yaml(render(identity, spec, settings))

@@ -27,6 +27,8 @@ DEFAULT_POOL: Final = "default"
 DEFAULT_MAX_UNAVAILABLE: Final = "10%"
 MAX_CONFIG_NAME: Final = 40
 MAX_POOL_NAME: Final = 20
+MAX_RESOURCES: Final = 64
+MAX_POOLS: Final = 32
 MAX_INT32: Final = 2**31 - 1
 COMPUTE: Final = ("cpu", "memory", "ephemeral-storage")
 """What an agent may be given; of other names the API server takes some, in requests and limits alike."""
@@ -181,7 +183,8 @@ def parse_spec(obj: Mapping[str, Any]) -> Spec:
         )
     raw = obj.get("spec")
     if not isinstance(raw, dict):
-        raise InvalidSpecError((*problems, "spec: is missing; it needs at least spec.resources"))
+        what = "is missing; it needs" if raw is None else f"{raw!r:.40} must be an object, with"
+        raise InvalidSpecError((*problems, f"spec: {what} at least spec.resources"))
     for key in sorted(map(str, raw.keys() - _SPEC_FIELDS)):
         near = difflib.get_close_matches(key, sorted(_SPEC_FIELDS), n=1)
         problems.append(f"spec.{key}: unknown field{f': did you mean {near[0]}?' if near else ''}")
@@ -206,6 +209,11 @@ def _resources(raw: object, problems: list[str]) -> Iterator[Resource]:
     if not isinstance(raw, list) or not raw:
         problems.append("spec.resources: must list at least one resource")
         return
+    if len(raw) > MAX_RESOURCES:
+        problems.append(
+            f"spec.resources: {len(raw)} resources, at most {MAX_RESOURCES} in one object; divide them among several"
+        )
+        return
     parsed: list[Resource | None] = []
     for index, entry in enumerate(raw):
         try:
@@ -229,6 +237,11 @@ def _pools(raw: object, agent: AgentSettings, entries: list[str], problems: list
         return (Pool(DEFAULT_POOL, serves=tuple(entries), agent=agent),)
     if not isinstance(raw, list) or not raw:
         problems.append("spec.nodePools: must list at least one pool; omit it for one pool on every Linux node")
+        return ()
+    if len(raw) > MAX_POOLS:
+        problems.append(
+            f"spec.nodePools: {len(raw)} pools, at most {MAX_POOLS} in one object; divide them among several"
+        )
         return ()
     pools: list[Pool] = []
     for index, entry in enumerate(raw):

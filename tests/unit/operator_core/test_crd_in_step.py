@@ -19,6 +19,8 @@ from device_operator.spec import _SPEC_FIELDS as SPEC_FIELDS
 from device_operator.spec import (
     MAX_CONFIG_NAME,
     MAX_POOL_NAME,
+    MAX_POOLS,
+    MAX_RESOURCES,
     RESERVED_ENV,
     AgentSettings,
     Pool,
@@ -127,3 +129,7 @@ def test_the_status_is_cut_where_the_crd_ends():
     assert node["devices"]["items"]["properties"]["allocatedTo"]["maxItems"] == status.MAX_HOLDERS
     assert node["message"]["maxLength"] >= nodes.MAX_MESSAGE
     assert node["state"]["enum"] == list(nodes.State)
+
+
+def test_render_counts_resources_and_pools_as_the_api_server_does():
+    assert (SPEC["resources"]["maxItems"], SPEC["nodePools"]["maxItems"]) == (MAX_RESOURCES, MAX_POOLS)

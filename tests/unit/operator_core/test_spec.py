@@ -142,6 +142,15 @@ def test_max_unavailable_that_would_stop_every_update(value: object):
     ("given", "message"),
     [
         ({"metadata": {"name": "lab"}}, "spec: is missing"),
+        ({"metadata": {"name": "lab"}, "spec": ["x"]}, "spec: ['x'] must be an object"),
+        (
+            obj({"resources": [entry(f"example.com/r{i}") for i in range(65)]}),
+            "spec.resources: 65 resources, at most 64 in one object",
+        ),
+        (
+            obj(nodePools=[{"name": f"p{i}"} for i in range(33)]),
+            "spec.nodePools: 33 pools, at most 32 in one object",
+        ),
         (obj({}), "spec.resources: must list at least one resource"),
         (obj({"resources": {}}), "spec.resources: must list at least one resource"),
         (obj(nodePools=[]), "spec.nodePools: must list at least one pool"),

@@ -16,6 +16,10 @@ spec:
 """
 
 
+def listed(*objects: str) -> str:
+    return yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": [yaml.safe_load(o) for o in objects]})
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     return tmp_path / "config.yaml"
@@ -48,6 +52,16 @@ def test_every_document_gives_its_manifests_and_the_same_bytes_each_time(
         (GOOD.replace("count: 1", "count: !!int one"), "invalid literal"),
         (GOOD.replace("count: 1", "count: 2026-99-99"), "month must be in"),
         (GOOD.replace("{count: 1}", "[" * 3000 + "]" * 3000), "nested too deeply"),
+        (GOOD.replace("spec:", "spec: {}\nspec:"), "line 6: spec is given twice, first in line 5"),
+        (GOOD.replace("count: 1", "count: 1, count: 2"), "line 7: count is given twice"),
+        (f"{GOOD}---{GOOD}", "document 2: lab is the name of document 1 already"),
+        (listed(GOOD, GOOD), "document 1: items[1]: lab is the name of document 1: items[0] already"),
+        (listed("kind: Pod"), "document 1: items[0]: kind 'Pod' is not DevicePluginConfig"),
+        ("kind: List", "config.yaml: document 1: items of a List must be a list"),
+        ("{kind: List, items: []}", "no DevicePluginConfig in it"),
+        ("x: &a {b: 1}\ny: {<<: *a, b: 2}", "is not DevicePluginConfig"),
+        (GOOD.split("spec:", maxsplit=1)[0] + "spec: 5", "spec: 5 must be an object"),
+        (GOOD.split("spec:", maxsplit=1)[0] + "spec:", "spec: is missing"),
         (f"{GOOD}  1: x\n  resurces: y\n", "spec.resurces: unknown field: did you mean resources?"),
         (GOOD.replace("count: 1}}]", r'count: 1}}], unit: "\ud800"'), "must be text"),
     ],
@@ -61,6 +75,16 @@ def test_what_cannot_be_rendered_is_told_on_stderr(
     assert out == ""
     assert part in err
     assert "Traceback" not in err
+
+
+def test_a_list_is_rendered_as_its_items(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = GOOD.replace("name: lab", "name: other")
+    printed = []
+    for text in (f"{GOOD}---{other}", listed(GOOD, other)):
+        file.write_text(text)
+        assert main(["render", "-f", str(file)]) == 0
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1]
 
 
 def test_a_file_that_is_not_there_is_told(capsys: pytest.CaptureFixture[str]) -> None:
