@@ -121,7 +121,8 @@ class FailedCreate:
 class InventoryView:
     """A NodeDeviceInventory. `status`: the object's, attributes of devices and `excluded` left out.
 
-    What is kept of `excluded` is `refusedEntries`: entries of which the agent refuses a resource, found as it is.
+    What is kept of `excluded`: `refusedEntries`, those of which the agent refuses a resource, and `nothingFound`, where
+    others have looked in vain, `entry: text`.
     `heartbeat_seen`: when lastHeartbeatTime last moved, on the operator's clock.
     """
 

@@ -346,11 +346,11 @@ def _served(status: Mapping[str, Any], pool: PoolView, *, fresh: bool) -> _Verdi
     if status.get("podResources") == "Unavailable" and not fresh:
         text = "the kubelet's pod-resources socket gives no answer, so holders are unknown: check agent.kubeletRootDir"
         return _Verdict(state, "PodResourcesUnavailable", text)
-    nothing = "; ".join(said[NO_DEVICES])
     if not devices:
+        nothing = "; ".join([*said[NO_DEVICES], *(status.get("nothingFound") or ())])
         text = nothing or "the agent found nothing to serve; excluded in the inventory says what it left out"
         return _Verdict(state, NO_DEVICES, text, problem=False)
-    return _Verdict(state, "Serving", nothing, problem=False)
+    return _Verdict(state, "Serving", problem=False)
 
 
 def _said(status: Mapping[str, Any], pool: PoolView) -> Mapping[str, list[str]]:

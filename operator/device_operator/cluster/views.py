@@ -28,6 +28,10 @@ _MAX_TEXT: Final = 512
 _DEVICE_KEYS: Final = ("id", "resource", "health", "reason", "message", "since", "allocatedTo")
 REFUSALS: Final = frozenset({"TooManyNames", "TooManyIds", "NameTaken"})
 """Reasons of excluded devices that an agent gives where it refuses a whole resource."""
+NOTHING_FOUND: Final = "NothingFound"
+"""Reason under which an agent tells where an entry that finds nothing has looked."""
+_MAX_NOTHING: Final = 8
+"""Of these kept, of one inventory: they are for a node's message."""
 _DROPPED: Final = frozenset({"devices", "excluded"})
 
 
@@ -184,14 +188,18 @@ def _written(meta: Object, *, now: datetime) -> datetime:
 
 
 def _pruned_lists(status: Object) -> Object:
+    excluded = [e for e in status.get("excluded", ()) if e.get("entry")]
     return {
         "resources": tuple(_strings(entry) for entry in status.get("resources", ())),
         "devices": tuple(
             _strings({key: entry[key] for key in _DEVICE_KEYS if key in entry}) for entry in status.get("devices", ())
         ),
-        "refusedEntries": tuple(
-            sorted({e["entry"] for e in status.get("excluded", ()) if e.get("reason") in REFUSALS and e.get("entry")})
-        ),
+        "refusedEntries": tuple(sorted({e["entry"] for e in excluded if e.get("reason") in REFUSALS})),
+        "nothingFound": tuple(
+            f"{intern(e['entry'])}: {e.get('message', '')[:_MAX_TEXT]}"
+            for e in excluded
+            if e.get("reason") == NOTHING_FOUND
+        )[:_MAX_NOTHING],
     }
 
 

@@ -167,16 +167,24 @@ CAUSES: dict[str, tuple[dict[str, Any], tuple[str, str, str]]] = {
     "no file found": (
         {
             "pods": (pod(),),
-            "inventories": (inventory(resources=[counts(devices=0, message="no file matches /dev/nothere*")], devices=[]),),
+            "inventories": (
+                inventory(
+                    resources=[counts(devices=0)],
+                    devices=[],
+                    nothingFound=("example.com/kvm: devices[0]: no file matches /dev/nothere*",),
+                ),
+            ),
         },
-        ("NoDevices", "NoDevices", "example.com/kvm: no file matches /dev/nothere*"),
+        ("NoDevices", "NoDevices", "example.com/kvm: devices[0]: no file matches /dev/nothere*"),
     ),
     "one of two resources not found": (
         {
             "pods": (pod(),),
-            "inventories": (inventory(resources=[counts(), counts("example.com/a", devices=0, message="no file matches /dev/a")]),),
+            "inventories": (
+                inventory(resources=[counts(), counts("example.com/a", devices=0)], nothingFound=("example.com/a: devices[0]: no file",)),
+            ),
         },
-        ("Serving", "Serving", "example.com/a: no file matches /dev/a"),
+        ("Serving", "Serving", ""),
     ),
     "not registered": (
         {"pods": (pod(),), "inventories": (inventory(resources=[counts(registered=False)]),)},

@@ -89,10 +89,13 @@ def test_of_excluded_devices_the_entries_that_are_refused_are_kept() -> None:
         {"id": "a", "entry": "example.com/a", "reason": "TooManyIds"},
         {"id": "b", "entry": "example.com/a", "reason": "TooManyIds"},
         {"id": "c", "entry": "example.com/c", "reason": "Excluded"},
+        {"id": "devices[0]", "entry": "example.com/d", "reason": "NothingFound", "message": "devices[0]: no file"},
     ]
     seen = views.inventory(changed(INVENTORY, excluded=excluded), None, now=NOW)
     assert seen.status["refusedEntries"] == ("example.com/a",)
+    assert seen.status["nothingFound"] == ("example.com/d: devices[0]: no file",)
     assert "excluded" not in seen.status
+    assert views.NOTHING_FOUND == selection.NOTHING_FOUND
     assert {selection.TOO_MANY_IDS, selection.TOO_MANY_NAMES, selection.NAME_TAKEN} == views.REFUSALS
 
 
