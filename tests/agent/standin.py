@@ -50,6 +50,7 @@ class Client:
     channel: grpc.Channel
     life: int
     stream: "grpc._channel._MultiThreadedRendezvous | None" = None
+    listed: bool = False
     ended: threading.Event = field(default_factory=threading.Event)
 
 
@@ -243,8 +244,9 @@ class Kubelet:
                 self._tell(f"{name}: {sorted(missing)} dropped while allocated")
             history = self.lists.setdefault(name, [])
             health = {i: h for i, (h, _) in found.items()}
-            if name in self.devices and self.devices[name] == found and history:
+            if client.listed and self.devices.get(name) == found:
                 self._tell(f"{name}: the same list sent again")
+            client.listed = True
             self.devices[name] = found
             history.append((time.monotonic(), health))
 
