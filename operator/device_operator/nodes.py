@@ -39,6 +39,8 @@ CREATING_REASONS: Final = frozenset({"", "ContainerCreating", "PodInitializing"}
 
 
 NODE_NOT_READY: Final = "NodeNotReady"
+FOREIGN_PLUGIN: Final = "ForeignPlugin"
+"""With this an agent's message begins where another device plugin has the name."""
 REFUSED: Final = "ResourceRefused"
 DRIVER_UNAVAILABLE: Final = "DriverUnavailable"
 NO_DEVICES: Final = "NoDevices"
@@ -327,7 +329,8 @@ def _served(status: Mapping[str, Any], pool: PoolView, *, fresh: bool) -> _Verdi
     if error := status.get("configError"):
         return _Verdict(state, "ConfigError", f"the agent keeps its previous configuration: {error}")
     if unregistered := _unregistered(status):
-        return _Verdict(state, "NotRegistered", "; ".join(unregistered))
+        foreign = [text for text in unregistered if f": {FOREIGN_PLUGIN}: " in text]
+        return _Verdict(state, FOREIGN_PLUGIN if foreign else "NotRegistered", "; ".join(foreign or unregistered))
     said = _said(status, pool)
     for reason in (REFUSED, DRIVER_UNAVAILABLE):
         if texts := said[reason]:
@@ -385,7 +388,10 @@ def _unregistered(status: Mapping[str, Any]) -> list[str]:
     for resource in status.get("resources") or ():
         if resource.get("devices") and not resource.get("registered", True) and resource.get("message"):
             why[resource["message"]].append(resource["name"])
-    return [f"the kubelet does not know {', '.join(found)}: {message}" for message, found in why.items()]
+    return [
+        f"{', '.join(found)} {'is' if len(found) == 1 else 'are'} not registered with the kubelet: {message}"
+        for message, found in why.items()
+    ]
 
 
 def _clashed(status: Mapping[str, Any], clashes: Sequence[EnvClash]) -> list[str]:

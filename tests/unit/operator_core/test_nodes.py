@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from device_agent.kubelet.allocatable import foreign_message
 from device_operator.model import ApplyProblem, FailedCreate, NodeView, Observed
 from device_operator.nodes import NodeReport, PoolView, StatusSettings, judge, pool_daemonset
 from device_operator.scheduling import Toleration
@@ -224,14 +225,21 @@ CAUSES: dict[str, tuple[dict[str, Any], tuple[str, str, str]]] = {
     ),
     "kubelet gone, node not yet given up": (
         {"pods": (pod(),), "inventories": (inventory(resources=[counts(registered=False, message=NO_SOCKET)]),)},
-        ("Serving", "NotRegistered", f"the kubelet does not know example.com/kvm: {NO_SOCKET}"),
+        ("Serving", "NotRegistered", f"example.com/kvm is not registered with the kubelet: {NO_SOCKET}"),
+    ),
+    "another plugin has the name": (
+        {
+            "pods": (pod(),),
+            "inventories": (inventory(resources=[counts(registered=False, message=foreign_message(KVM, ["x"]))]),),
+        },
+        ("Serving", "ForeignPlugin", "another device plugin on this node serves example.com/kvm (x)"),
     ),
     "agent not Ready for want of a kubelet": (
         {
             "pods": (pod(ready=False, ready_since=ago(30)),),
             "inventories": (inventory(resources=[counts(registered=False, message=NO_SOCKET)]),),
         },
-        ("Serving", "AgentNotReady", f"since 2026-06-01T11:59:30Z: the kubelet does not know example.com/kvm: {NO_SOCKET}"),
+        ("Serving", "AgentNotReady", f"since 2026-06-01T11:59:30Z: example.com/kvm is not registered with the kubelet: {NO_SOCKET}"),
     ),
     "agent ended just before": (
         {
