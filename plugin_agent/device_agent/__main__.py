@@ -152,7 +152,7 @@ def _serve(options: argparse.Namespace) -> int:
 
     import asyncio  # noqa: PLC0415
 
-    from device_agent import agent, report, telemetry  # noqa: PLC0415
+    from device_agent import agent, inventory, telemetry  # noqa: PLC0415
     from device_agent.apiclient import ApiError  # noqa: PLC0415
     from device_agent.gpureport import Wanted  # noqa: PLC0415
     from device_agent.nodestate import ObjectUidError  # noqa: PLC0415
@@ -168,7 +168,7 @@ def _serve(options: argparse.Namespace) -> int:
             return _wrong(f"{name}={value}: must be one of {', '.join(values)}")
     telemetry.configure_logging(level=options.log_level, style=options.log_format)
     environment = os.environ
-    identity = report.Identity(
+    identity = inventory.Identity(
         node=environment.get(names.ENV_NODE, ""),
         config=environment.get(names.ENV_CONFIG, ""),
         config_uid=environment.get(names.ENV_CONFIG_UID, ""),

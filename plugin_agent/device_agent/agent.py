@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from device_agent import report
+from device_agent import inventory, report
 from device_agent.apiclient import ApiServer
 from device_agent.configuration import Accepted, Configuration
 from device_agent.contract.document import Document
@@ -69,7 +69,7 @@ class Options:
     pod_resources: Path
     host_root: Path
     listen: tuple[str, int]
-    identity: report.Identity
+    identity: inventory.Identity
     pod: tuple[str, str] | None
     api: ApiServer | None
     settings: Settings
@@ -447,11 +447,11 @@ class Agent:
         )
 
     def _inventory(self) -> dict[str, Any]:
-        observed = report.Observed(
+        observed = inventory.Observed(
             config_hash=self._serving.sha256 if self._serving else "",
             config_error=self._configuration.error,
             registrations={name: registration.state for name, registration in self._registrations.items()},
         )
-        return report.inventory(
+        return inventory.build(
             self._table.snapshot(), observed, identity=self._options.identity, limit=self._settings.report_bytes
         )

@@ -178,13 +178,13 @@ def test_a_disk_that_hangs_stops_no_scan(node: Node, start: Start, kubelet: Kube
 
 COUNTED_BUILDS = """
 import pathlib
-from device_agent import report
-real = report.inventory
+from device_agent import inventory as made
+real = made.build
 def inventory(*arguments, **fields):
     with pathlib.Path({log!r}).open("a") as log:
         log.write("x")
     return real(*arguments, **fields)
-report.inventory = inventory
+made.build = inventory
 """
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from device_agent import report
+from device_agent import inventory
 from device_agent.holders import Holder
 from device_agent.kubelet.registration import RegistrationState
 from device_agent.snapshot import DeviceState, Health, ResourceState, TableSnapshot
@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 CRD = yaml.safe_load((Path(__file__).parents[3] / "crds" / "nodedeviceinventories.yaml").read_text())
 SCHEMA = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-WHO = report.Identity(node="node-1", config="lab", config_uid="uid", pool="edge", version="1.2.3")
+WHO = inventory.Identity(node="node-1", config="lab", config_uid="uid", pool="edge", version="1.2.3")
 SINCE = datetime(2026, 3, 4, 5, 6, 7, 890000, tzinfo=UTC)
 LIMIT = 256 * 1024
 
@@ -72,18 +72,18 @@ def snapshot(*devices: DeviceState, **fields: Any) -> TableSnapshot:
     return TableSnapshot(resources=(resource,), **(values | fields))
 
 
-def observed(**fields: Any) -> report.Observed:
+def observed(**fields: Any) -> inventory.Observed:
     values = {"config_hash": "ab" * 32, "config_error": "", "registrations": {}}
-    return report.Observed(**(values | fields))
+    return inventory.Observed(**(values | fields))
 
 
 def made(*arguments: Any, limit: int = LIMIT, **fields: Any) -> dict[str, Any]:
-    return report.inventory(snapshot(*arguments, **fields), observed(), identity=WHO, limit=limit)
+    return inventory.build(snapshot(*arguments, **fields), observed(), identity=WHO, limit=limit)
 
 
 def valid(status: dict[str, Any]) -> dict[str, Any]:
     """The whole object as it would be written, judged by the CRD."""
-    full = {**report.new_object(WHO), "status": report.patch(status, heartbeat=1e9)["status"]}
+    full = {**inventory.new_object(WHO), "status": inventory.patch(status, heartbeat=1e9)["status"]}
     full["status"] = {k: v for k, v in full["status"].items() if v is not None}
     jsonschema.validate(full, strict(SCHEMA))
     return status
@@ -92,7 +92,7 @@ def valid(status: dict[str, Any]) -> dict[str, Any]:
 def test_it_says_what_the_table_says() -> None:
     state = RegistrationState(registered=True, since=1e9, message="")
     status = valid(
-        report.inventory(
+        inventory.build(
             snapshot(
                 device(numa_node=1, holders={"id-00000": (Holder("ns", "pod", "main"),)}),
                 device(1, health=Health.UNHEALTHY, reason="Missing", message="it is gone"),
@@ -157,7 +157,7 @@ def test_no_more_is_said_than_the_kind_can_hold() -> None:
         ResourceState(name=n, entry=n, devices=(), capacity=0, allocated=0, healthy=0, message="") for n in names
     )
     shot = TableSnapshot(resources=resources, excluded=(), refused={}, holders_known=True)
-    status = valid(report.inventory(shot, observed(), identity=WHO, limit=LIMIT))
+    status = valid(inventory.build(shot, observed(), identity=WHO, limit=LIMIT))
     assert (len(status["resources"]), status["resourcesOmitted"]) == (1024, 76)
 
 
@@ -199,7 +199,7 @@ def test_an_entry_that_gives_too_many_names_has_a_line_of_its_own_beside_those_t
         ResourceState(name=n, entry=entry, devices=(), capacity=0, allocated=0, healthy=0, message="") for n in served
     )
     shot = TableSnapshot(resources=resources, excluded=(), refused={entry: "40 names"}, holders_known=True)
-    status = valid(report.inventory(shot, observed(), identity=WHO, limit=LIMIT))
+    status = valid(inventory.build(shot, observed(), identity=WHO, limit=LIMIT))
     assert {r["name"]: r.get("message", "") for r in status["resources"]} == {
         **dict.fromkeys(served, ""),
         entry: "40 names",
@@ -213,7 +213,7 @@ def test_why_a_resource_is_not_registered_stands_beside_what_else_is_wrong_with_
     shot = TableSnapshot(resources=(resource,), excluded=(), refused={}, holders_known=True)
     foreign = RegistrationState(registered=False, since=None, message="ForeignPlugin: x")
     told = observed(registrations={"example.com/x": foreign})
-    (row,) = valid(report.inventory(shot, told, identity=WHO, limit=LIMIT))["resources"]
+    (row,) = valid(inventory.build(shot, told, identity=WHO, limit=LIMIT))["resources"]
     assert (row["registered"], row["message"]) == (False, "ForeignPlugin: x; no driver")
 
 
@@ -221,25 +221,25 @@ def test_text_from_devices_is_one_bounded_line() -> None:
     status = valid(made(device(message="a\nb\t" + "x" * 5000, health=Health.UNHEALTHY, reason="Odd")))
     message = status["devices"][0]["message"]
     assert message.startswith("a b x")
-    assert len(message) == report.MAX_TEXT
+    assert len(message) == inventory.MAX_TEXT
 
 
 def test_the_patch_removes_what_is_no_longer_said() -> None:
-    patch = report.patch({"devices": [], "holdersOmitted": 3}, heartbeat=1e9)["status"]
+    patch = inventory.patch({"devices": [], "holdersOmitted": 3}, heartbeat=1e9)["status"]
     assert patch["holdersOmitted"] == 3
-    assert {k for k, v in patch.items() if v is None} == set(report.OPTIONAL) - {"holdersOmitted"}
+    assert {k for k, v in patch.items() if v is None} == set(inventory.OPTIONAL) - {"holdersOmitted"}
     assert patch["lastHeartbeatTime"] == "2001-09-09T01:46:40Z"
 
 
 def test_every_field_that_may_be_absent_is_removed_by_the_patch() -> None:
     always = {"poolName", "agentVersion", "podResources", "summary", "resources", "devices", "excluded",
               "lastHeartbeatTime"}  # fmt: skip
-    assert set(SCHEMA["properties"]["status"]["properties"]) == always | set(report.OPTIONAL)
+    assert set(SCHEMA["properties"]["status"]["properties"]) == always | set(inventory.OPTIONAL)
     assert set(made()) == always - {"lastHeartbeatTime"} | {"observedConfigHash"}
 
 
 def sized(status: dict[str, Any]) -> int:
-    return len(json.dumps(report.patch(status, heartbeat=1e9), separators=(",", ":"), ensure_ascii=False).encode())
+    return len(json.dumps(inventory.patch(status, heartbeat=1e9), separators=(",", ":"), ensure_ascii=False).encode())
 
 
 def test_a_node_of_twenty_thousand_devices_fits_and_is_cut_from_the_end() -> None:
@@ -276,7 +276,9 @@ def test_it_is_cut_in_the_order_of_what_matters_least(limit: int, whole: str, cu
     )
     status = valid(made(*devices, excluded=excluded, limit=limit))
     assert sized(status) <= limit
-    assert {f for f in report.OPTIONAL if f.endswith("Omitted") and f in status} == {f"{f}Omitted" for f in cut.split()}
+    assert {f for f in inventory.OPTIONAL if f.endswith("Omitted") and f in status} == {
+        f"{f}Omitted" for f in cut.split()
+    }
     assert not set(whole.split()) & set(cut.split())
 
 
@@ -314,7 +316,7 @@ def devices(draw: st.DrawFn) -> Iterator[DeviceState]:
 def test_whatever_there_is_the_object_is_valid_and_within_its_bytes(
     found: list[DeviceState], limit: int, error: str
 ) -> None:
-    status = report.inventory(snapshot(*found), observed(config_error=error), identity=WHO, limit=limit)
+    status = inventory.build(snapshot(*found), observed(config_error=error), identity=WHO, limit=limit)
     valid(status)
     assert sized(status) <= limit
     assert len(status["devices"]) + status.get("devicesOmitted", 0) == len(found)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from device_agent import agent, report
+from device_agent import agent, inventory
 from device_agent.settings import Settings
 
 NAME = "example.com/a"
@@ -44,7 +44,7 @@ async def test_a_name_that_comes_and_goes_quickly_is_never_served_twice(
             pod_resources=tmp_path / "kubelet.sock",
             host_root=tmp_path,
             listen=("127.0.0.1", 0),
-            identity=report.Identity(node="", config="", config_uid="", pool="", version="1"),
+            identity=inventory.Identity(node="", config="", config_uid="", pool="", version="1"),
             pod=None,
             api=None,
             settings=Settings(stream_settle=0.0),

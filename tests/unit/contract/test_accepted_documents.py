@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from device_agent import injection, report
+from device_agent import injection, inventory
 from device_agent.allocation import preferred
 from device_agent.configuration import judge
 from device_agent.contract.document import ContractError, Document
@@ -158,9 +158,9 @@ def serve(document: Document, roots: Roots) -> None:
             except AllocationRefused:
                 continue
             plugin.container_answer(answer).SerializeToString()
-    observed = report.Observed(config_hash="", config_error="", registrations={})
-    identity = report.Identity(node="n", config="c", config_uid="u", pool="p", version="1")
-    report.inventory(table.snapshot(), observed, identity=identity, limit=64 * 1024)
+    observed = inventory.Observed(config_hash="", config_error="", registrations={})
+    identity = inventory.Identity(node="n", config="c", config_uid="u", pool="p", version="1")
+    inventory.build(table.snapshot(), observed, identity=identity, limit=64 * 1024)
 
 
 def test_every_field_can_be_served(roots: Roots) -> None:
