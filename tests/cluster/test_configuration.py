@@ -117,6 +117,35 @@ def test_two_objects_that_serve_one_resource_on_a_node_are_told_apart_by_age(kub
             assert kube.conditions("older")["Ready"]["status"] == "True"
 
 
+def test_a_rendered_name_that_another_object_serves_is_taken_from_nobody(kube: Kube):
+    """Names as written differ, so both are accepted; only on the node they turn out to be the same."""
+    with kube.config("serves", {"resources": [fuse(3)]}):
+        kube.wait_ready("serves")
+        kube.wait_node("node-1", FUSE, 3, 3)
+        greedy = {"name": "example.com/{name}", "devices": [{"files": {"paths": ["/dev/fuse"]}}]}
+        kube.apply(device_plugin_config("greedy", {"resources": [greedy]}))
+        try:
+
+            def told() -> str:
+                (resource,) = kube.inventory("greedy", "node-1")["status"]["resources"]
+                assert not resource["registered"]
+                return str(resource["message"])
+
+            assert "ForeignPlugin" in wait_for("the agent to hold back", told)
+            reason = wait_for(
+                "both to be Degraded",
+                lambda: (
+                    {kube.conditions(name)["Degraded"]["status"] for name in ("serves", "greedy")} == {"True"}
+                    and kube.conditions("serves")["Degraded"]["reason"]
+                ),
+            )
+            assert reason == "ResourceConflict"
+            assert kube.node_has("node-1", FUSE) == (3, 3)
+        finally:
+            kube.remove_config("greedy")
+        wait_for("it to be no longer Degraded", lambda: kube.conditions("serves")["Degraded"]["status"] == "False")
+
+
 def test_a_loop_device_that_is_added_is_offered_at_once(kube: Kube):
     devices = [{"sysfs": {"subsystem": "block", "names": ["loop13[0-9]"]}}]
     spec = {"resources": [{"name": LOOP, "devices": devices, "health": {"removalGraceSeconds": 0}}]}
