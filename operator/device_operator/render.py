@@ -19,10 +19,11 @@ from device_agent.contract import names
 from device_agent.contract.codec import encode
 from device_agent.contract.document import CONTRACT_VERSION, dump
 
+from device_operator.agent_settings import AgentSettings, ComputeResources, LogLevel, PullPolicy, PullSecret, merged
 from device_operator.driver_access import CONTAINER, PRIVILEGED_SELINUX_TYPE, pod_needs
 from device_operator.model import Identity
 from device_operator.scheduling import OS_LABEL, Expression, Operator, Term
-from device_operator.spec import AgentSettings, ComputeResources, LogLevel, Pool, PullPolicy, PullSecret, Spec, merged
+from device_operator.spec import Pool, Spec
 
 AGENT_CONTAINER: Final = "agent"
 ANNOTATION_CONFIG_HASH: Final = f"{names.GROUP}/config-hash"

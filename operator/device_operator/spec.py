@@ -5,20 +5,18 @@ The dataclasses' fields are the CRD's; a test keeps them in step.
 """
 
 import difflib
-import posixpath
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
-from enum import StrEnum
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 from device_agent.contract import check, names
 from device_agent.contract.codec import ShapeError, decode
 from device_agent.contract.document import ContractError, Document, Resource, dump, parse_resource
 
-from device_operator import catalogue, scheduling
+from device_operator import agent_settings, catalogue, scheduling
+from device_operator.agent_settings import AgentSettings, merged
 from device_operator.errors import InvalidSpecError
-from device_operator.quantity import quantity
 from device_operator.scheduling import EVERY_TAINT, Term, Toleration
 
 T = TypeVar("T")
@@ -30,103 +28,9 @@ MAX_POOL_NAME: Final = 20
 MAX_RESOURCES: Final = 64
 MAX_POOLS: Final = 32
 MAX_INT32: Final = 2**31 - 1
-COMPUTE: Final = ("cpu", "memory", "ephemeral-storage")
-"""What an agent may be given; of other names the API server takes some, in requests and limits alike."""
-RESERVED_ENV: Final = (
-    names.ENV_NODE,
-    names.ENV_NAMESPACE,
-    names.ENV_POD,
-    names.ENV_CONFIG,
-    names.ENV_CONFIG_UID,
-    names.ENV_POOL,
-    names.ENV_LOG_LEVEL,
-    names.ENV_DRIVER_ROOT,
-    names.ENV_DEVICE_METRICS,
-    names.ENV_NODE_FEATURES,
-)
-
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
 _SUBDOMAIN = re.compile(scheduling.SUBDOMAIN)
-_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_CDI_DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*=[A-Za-z0-9][A-Za-z0-9_.:-]*")
-_PATH = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[^/\0]+)+")
 _PERCENT = re.compile(r"(?:[1-9][0-9]?|100)%")
-
-
-class PullPolicy(StrEnum):
-    ALWAYS = "Always"
-    IF_NOT_PRESENT = "IfNotPresent"
-    NEVER = "Never"
-
-
-class LogLevel(StrEnum):
-    DEBUG = "Debug"
-    INFO = "Info"
-    WARNING = "Warning"
-    ERROR = "Error"
-
-
-class DeviceMetrics(StrEnum):
-    NONE = "None"
-    PROMETHEUS = "Prometheus"
-
-
-class NodeFeatures(StrEnum):
-    NONE = "None"
-    NFD = "NFD"
-
-
-@dataclass(frozen=True, slots=True)
-class DriverAccess:
-    """How agents reach the NVIDIA driver: what a container runtime brings (one or both), or `driver_root`.
-
-    `runtime_class`: name of a RuntimeClass; `cdi_device`: a CDI device of all GPUs' management nodes; `driver_root`:
-    directory of the node below which the driver is installed.
-    """
-
-    runtime_class: str | None = None
-    driver_root: str | None = None
-    cdi_device: str | None = None
-
-    def sys_admin(self, *, mig: bool) -> bool:
-        """The vendor's runtime shows MIG devices to monitor to containers with this capability alone."""
-        return mig and self.runtime_class is not None and self.cdi_device is None
-
-
-@dataclass(frozen=True, slots=True)
-class AgentEnv:
-    name: str
-    value: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class PullSecret:
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class ComputeResources:
-    """Quantities as strings; None: the defaults of `render`."""
-
-    requests: Mapping[str, str] | None = None
-    limits: Mapping[str, str] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class AgentSettings:
-    """The agent's pods. None: not set here, so what the chart chose holds."""
-
-    image: str | None = None
-    image_pull_policy: PullPolicy | None = None
-    image_pull_secrets: tuple[PullSecret, ...] | None = None
-    resources: ComputeResources | None = None
-    env: tuple[AgentEnv, ...] | None = None
-    priority_class_name: str | None = None
-    log_level: LogLevel | None = None
-    kubelet_root_dir: str | None = None
-    driver_access: DriverAccess | None = None
-    device_metrics: DeviceMetrics | None = None
-    node_features: NodeFeatures | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +45,7 @@ class Pool:
     node_selector_terms: tuple[Term, ...] = ()
     tolerations: tuple[Toleration, ...] | None = None
     serves: tuple[str, ...] = ()
-    agent: AgentSettings = AgentSettings()
+    agent: AgentSettings = field(default_factory=AgentSettings)
 
     @property
     def effective_tolerations(self) -> tuple[Toleration, ...]:
@@ -276,102 +180,12 @@ def _pool_problems(pool: Pool, at: str, entries: list[str]) -> Iterator[str]:
             yield f"{at}.serves[{i}]: {name!r} is no entry of spec.resources: {hint}There are: {', '.join(entries)}"
 
 
-def merged(base: AgentSettings, over: AgentSettings) -> AgentSettings:
-    """A field set in `over` replaces the one of `base`; lists and maps are not merged."""
-    return AgentSettings(
-        **{
-            f.name: getattr(base, f.name) if getattr(over, f.name) is None else getattr(over, f.name)
-            for f in fields(AgentSettings)
-        }
-    )
-
-
 def _agent(raw: object, at: str, problems: list[str]) -> AgentSettings:
-    agent = _shaped(AgentSettings, _quantities_as_text(raw), at, problems)
+    agent = _shaped(AgentSettings, agent_settings.quantities_as_text(raw), at, problems)
     if agent is None:
         return AgentSettings()
-    problems += _agent_problems(agent, at)
+    problems += agent_settings.problems(agent, at)
     return agent
-
-
-def _quantities_as_text(raw: object) -> object:
-    """`cpu: 1` is a number in JSON and a quantity all the same."""
-    if not isinstance(raw, dict) or not isinstance(raw.get("resources"), dict):
-        return raw
-    resources = {
-        kind: {k: str(v) if type(v) in (int, float) else v for k, v in amounts.items()}
-        if isinstance(amounts, dict)
-        else amounts
-        for kind, amounts in raw["resources"].items()
-    }
-    return {**raw, "resources": resources}
-
-
-def _agent_problems(agent: AgentSettings, at: str) -> Iterator[str]:
-    if agent.image is not None and (not agent.image or re.search(r"\s", agent.image)):
-        yield f"{at}.image: {agent.image!r} must be an image reference without spaces"
-    for i, secret in enumerate(agent.image_pull_secrets or ()):
-        if not _SUBDOMAIN.fullmatch(secret.name):
-            yield f"{at}.imagePullSecrets[{i}].name: {secret.name!r} is no name of a Secret"
-    if agent.resources is not None:
-        yield from _compute_problems(agent.resources, f"{at}.resources")
-    seen: set[str] = set()
-    for i, env in enumerate(agent.env or ()):
-        if not _ENV_NAME.fullmatch(env.name):
-            yield f"{at}.env[{i}].name: {env.name!r} is no name of an environment variable"
-        elif env.name in RESERVED_ENV:
-            yield f"{at}.env[{i}].name: {env.name} is set by the operator; it can not be overridden"
-        elif env.name in seen:
-            yield f"{at}.env[{i}].name: {env.name} is given twice; keep one"
-        if "\0" in env.value:
-            yield f"{at}.env[{i}].value: has a NUL, which no environment can hold"
-        seen.add(env.name)
-    priority = agent.priority_class_name
-    if priority is not None and not _SUBDOMAIN.fullmatch(priority):
-        yield f"{at}.priorityClassName: {priority!r} is no name of a PriorityClass"
-    root = agent.kubelet_root_dir
-    if root is not None and not _PATH.fullmatch(root):
-        yield (
-            f"{at}.kubeletRootDir: {root!r} must be the absolute path of the kubelet's --root-dir, "
-            "without '..' and '//'"
-        )
-    if agent.driver_access is not None:
-        yield from _driver_access_problems(agent.driver_access, f"{at}.driverAccess")
-
-
-def _driver_access_problems(access: DriverAccess, at: str) -> Iterator[str]:
-    by_runtime = access.runtime_class is not None or access.cdi_device is not None
-    if by_runtime == (access.driver_root is not None):
-        yield (
-            f"{at}: needs either runtimeClass or cdiDevice (the runtime brings the driver, both may be given), "
-            "or driverRoot alone (the agent runs privileged)"
-        )
-    if access.runtime_class is not None and not _SUBDOMAIN.fullmatch(access.runtime_class):
-        yield f"{at}.runtimeClass: {access.runtime_class!r} is no name of a RuntimeClass"
-    root = access.driver_root
-    if root is not None and (not root.startswith("/") or posixpath.normpath(root) != root):
-        yield f"{at}.driverRoot: {root!r} must be / or an absolute path, without '..', '//' or a slash at the end"
-    if access.cdi_device is not None and not _CDI_DEVICE.fullmatch(access.cdi_device):
-        yield (
-            f"{at}.cdiDevice: {access.cdi_device!r} must read vendor.com/class=name, "
-            "such as management.nvidia.com/gpu=all"
-        )
-
-
-def _compute_problems(compute: ComputeResources, at: str) -> Iterator[str]:
-    amounts: dict[tuple[str, str], Any] = {}
-    for kind, given in (("requests", compute.requests), ("limits", compute.limits)):
-        for name, text in (given or {}).items():
-            amount = quantity(text)
-            if name not in COMPUTE:
-                yield f"{at}.{kind}.{name}: is nothing that an agent needs; there are {', '.join(COMPUTE)}"
-            elif amount is None:
-                yield f"{at}.{kind}.{name}: {text!r} is no quantity; write it as 100m, 0.5, 64Mi or 1Gi"
-            else:
-                amounts[kind, name] = amount
-    for (kind, name), amount in amounts.items():
-        if kind == "requests" and amount > amounts.get(("limits", name), amount):
-            yield f"{at}.requests.{name}: is above limits.{name}; raise the limit or lower the request"
 
 
 def _max_unavailable(raw: object, problems: list[str]) -> int | str:

@@ -14,6 +14,7 @@ from device_agent.contract import check, names
 from device_agent.contract.codec import camel
 from device_agent.contract.document import Resource
 from device_operator import nodes, status
+from device_operator.agent_settings import RESERVED_ENV, AgentSettings
 from device_operator.scheduling import TolerationOperator
 from device_operator.spec import _SPEC_FIELDS as SPEC_FIELDS
 from device_operator.spec import (
@@ -21,8 +22,6 @@ from device_operator.spec import (
     MAX_POOL_NAME,
     MAX_POOLS,
     MAX_RESOURCES,
-    RESERVED_ENV,
-    AgentSettings,
     Pool,
 )
 
