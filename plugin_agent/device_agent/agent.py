@@ -35,9 +35,10 @@ from device_agent.holders import Holders
 from device_agent.kubelet import sockets
 from device_agent.kubelet.allocatable import Allocatable
 from device_agent.kubelet.podresources import HolderPoll, PodResources
-from device_agent.kubelet.registration import KubeletDirectory, Registration, RegistrationState
+from device_agent.kubelet.registration import KubeletDirectory, Registration
 from device_agent.nodestate import NodeState
 from device_agent.nvml.model import NvmlView
+from device_agent.offers import Offers
 from device_agent.selection import select
 from device_agent.settings import Settings
 from device_agent.snapshot import Health
@@ -128,8 +129,7 @@ class Agent:
         self._offering = False
         self._stopping = False
         self._settled = False
-        self._registrations: dict[str, Registration] = {}
-        self._offers: dict[str, asyncio.Task[None]] = {}
+        self._offers = Offers(self._table, make=self._registration, spawn=self._spawn, settle=settings.stream_settle)
         self._tasks: set[asyncio.Task[None]] = set()
         self._publishing: asyncio.TimerHandle | None = None
 
@@ -323,7 +323,7 @@ class Agent:
             self._holders.soon()
         self._offering = True
         self._spawn("holders", self._holders.run)
-        self._spawn("allocatable", lambda: self._allocatable.watch(self._registrations.values))
+        self._spawn("allocatable", lambda: self._allocatable.watch(self._offers.registrations))
 
     async def _keep(self, accepted: Accepted) -> None:
         """Tried again after each scan until it succeeds: the directory may come with the kubelet."""
@@ -355,17 +355,7 @@ class Agent:
         """Lists of these resources changed, came or went."""
         self._health.stirred()
         if self._offering and not self._stopping:
-            served = self._table.resources()
-            for name in served:
-                if name not in self._registrations:
-                    self._offer(name)
-            for name in tuple(self._registrations):
-                if name not in served and not self._table.ours(name):
-                    self._withdraw(name)
-                elif name in names:
-                    self._registrations[name].refresh()
-                else:
-                    self._registrations[name].look()  # its options may be others now
+            self._offers.follow(names)
         self._publish_soon()
 
     def _kubelet_looked_at(self) -> None:
@@ -375,8 +365,8 @@ class Agent:
             self._kubelet_seen = seen
             self._publish_soon()
 
-    def _offer(self, name: str) -> None:
-        registration = self._registrations[name] = Registration(
+    def _registration(self, name: str) -> Registration:
+        return Registration(
             name,
             table=self._table,
             directory=self._directory,
@@ -387,22 +377,6 @@ class Agent:
             allocated=self._holders.allocated,
             changed=self._publish_soon,
         )
-        task = f"resource {name}"
-        before = [earlier for earlier in self._tasks if earlier.get_name() == task]
-
-        async def run() -> None:
-            if before:
-                # two streams of one resource would end each other in the kubelet
-                await asyncio.wait(before)
-                await asyncio.sleep(self._settings.stream_settle)
-            await registration.run()
-
-        self._offers[name] = self._spawn(task, run)
-
-    def _withdraw(self, name: str) -> None:
-        logger.info("no longer offered", extra={"resource": name})
-        del self._registrations[name]
-        self._offers.pop(name).cancel()
 
     # What others see
 
@@ -440,17 +414,13 @@ class Agent:
         """What keeps the agent from being ready: neither the API server nor a device's health."""
         if self._serving is None:
             return (self._configuration.error or "the first scan is not done",)
-        none = RegistrationState(registered=False, since=None, message="not tried yet")
-        states = {n: r.state if (r := self._registrations.get(n)) else none for n in self._table.resources()}
-        return tuple(
-            f"{n} is not registered: {s.message or none.message}" for n, s in states.items() if not s.registered
-        )
+        return self._offers.missing()
 
     def _inventory(self) -> dict[str, Any]:
         observed = inventory.Observed(
             config_hash=self._serving.sha256 if self._serving else "",
             config_error=self._configuration.error,
-            registrations={name: registration.state for name, registration in self._registrations.items()},
+            registrations=self._offers.states,
         )
         return inventory.build(
             self._table.snapshot(), observed, identity=self._options.identity, limit=self._settings.report_bytes

@@ -1,12 +1,12 @@
-"""Which registrations the agent has running while names come and go."""
+"""Which registrations run while names come and go."""
 
 import asyncio
-from pathlib import Path
+from collections.abc import Callable, Coroutine
 from typing import Any
 
-import pytest
-from device_agent import agent, inventory
-from device_agent.settings import Settings
+from device_agent.contract.document import Document
+from device_agent.devices import DeviceTable
+from device_agent.offers import Offers
 
 NAME = "example.com/a"
 
@@ -16,16 +16,15 @@ class SlowToEnd:
 
     running = 0
     at_once = 0
-    begun = asyncio.Event()
 
-    def __init__(self, name: str, **_: Any) -> None:
-        self.name = name
+    def __init__(self, begun: asyncio.Event) -> None:
+        self._begun = begun
 
     async def run(self) -> None:
         cls = type(self)
         cls.running += 1
         cls.at_once = max(cls.at_once, cls.running)
-        cls.begun.set()
+        self._begun.set()
         try:
             await asyncio.Event().wait()
         finally:
@@ -33,39 +32,23 @@ class SlowToEnd:
             cls.running -= 1
 
 
-async def test_a_name_that_comes_and_goes_quickly_is_never_served_twice(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(agent, "Registration", SlowToEnd)
-    process = agent.Agent(
-        agent.Options(
-            config=tmp_path / "config.json",
-            kubelet_dir=tmp_path,
-            pod_resources=tmp_path / "kubelet.sock",
-            host_root=tmp_path,
-            listen=("127.0.0.1", 0),
-            identity=inventory.Identity(node="", config="", config_uid="", pool="", version="1"),
-            pod=None,
-            api=None,
-            settings=Settings(stream_settle=0.0),
-        )
-    )
-    process._probes.start()
-    process.prepare()
-    process._offer(NAME)
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    SlowToEnd.begun.clear()
+async def test_a_name_that_comes_and_goes_quickly_is_never_served_twice() -> None:
+    begun = asyncio.Event()
+
+    def spawn(name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
+        return asyncio.get_running_loop().create_task(work(), name=name)
+
+    offers = Offers(DeviceTable(Document(())), make=lambda _: SlowToEnd(begun), spawn=spawn, settle=0.0)  # type: ignore[arg-type, return-value]
+    offers.offer(NAME)
+    await asyncio.wait_for(begun.wait(), 5)
+    begun.clear()
+    withdrawn = []
     for _ in range(3):
-        process._withdraw(NAME)
-        process._offer(NAME)
+        withdrawn.append(offers.withdraw(NAME))
+        offers.offer(NAME)
         await asyncio.sleep(0)
-    earlier = [task for task in process._tasks if task is not process._offers[NAME]]
-    await asyncio.wait(earlier, timeout=5)
-    await asyncio.wait_for(SlowToEnd.begun.wait(), 5)
+    await asyncio.wait(withdrawn, timeout=5)
+    await asyncio.wait_for(begun.wait(), 5)
     assert SlowToEnd.at_once == 1
-    last = process._offers[NAME]
-    process._withdraw(NAME)
-    await asyncio.wait([last], timeout=5)
+    await asyncio.wait([offers.withdraw(NAME)], timeout=5)
     assert SlowToEnd.running == 0
-    process._probes.stop()
