@@ -68,8 +68,12 @@ class Device:
     def judge(
         self, health: Health, reason: str = "", message: str = "", *, wall: datetime, since: datetime | None = None
     ) -> None:
-        """Record a verdict; `since` moves only when health or reason do, to what is known of it, or to now."""
-        if not self.judged or (health, reason) != (self.health, self.reason):
+        """Record a verdict. `since`: when what makes it unhealthy began, which is what an admin acknowledges.
+
+        Where that is not known, and of a healthy device, it moves only when health or reason do.
+        """
+        changed = not self.judged or (health, reason) != (self.health, self.reason)
+        if changed or (since is not None and health is Health.UNHEALTHY):
             self.since = since or wall
         self.judged = True
         self.health, self.reason, self.message = health, reason, message

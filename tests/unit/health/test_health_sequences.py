@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from device_agent.conditions import RECOVERING
 from device_agent.devices import Health
 from device_agent.health import Answer, Check
-from hypothesis import event, given, settings
+from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 from unit.health.gpus import (
     ASKS,
@@ -128,6 +128,17 @@ def test_since_moves_with_the_state_alone_and_bad_news_have_a_reason(sequence):
 
 @settings(deadline=None, max_examples=200)
 @given(moments, st.sets(st.integers(0, 40)))
+@example(  # one failure of a partition ends while another, of the whole GPU and with the same cause, goes on
+    [
+        ("look", {0: "good", 1: "good", 2: "good"}),
+        ("xid", ("GPU-2/1", "reset")),
+        ("look", {0: "good", 1: "good", 2: "good"}),
+        ("reload", None),
+        ("xid", ("GPU-2", "reset")),
+        ("look", {0: "good", 1: "good", 2: "good"}),
+    ],
+    {5},
+)
 def test_restarts_change_nothing(sequence, restarts):
     """Whenever the agent's process ends and another begins, with the driver's load visible in sysfs."""
     steady, restarting = Gpus(*UNITS), Gpus(*UNITS)
