@@ -150,18 +150,18 @@ def test_the_operators_token_is_good_for_its_work(release):
     assert operator("GET", f"/api/v1/namespaces/{NAMESPACE}/secrets").code == 403
     assert operator("GET", "/api/v1/nodes").code == 200
     assert operator("GET", CONFIGS).code == 200
-    created = release.admin("POST", CONFIGS, release.config("work"))
+    created = release.admin("POST", CONFIGS, release.config("rounds"))
     assert created.code == 201, created.message
     try:
         owner = {
             "apiVersion": API_VERSION,
             "kind": "DevicePluginConfig",
-            "name": "work",
+            "name": "rounds",
             "uid": created.body["metadata"]["uid"],
             "controller": True,
             "blockOwnerDeletion": True,
         }
-        document = {"metadata": {"name": "work", "ownerReferences": [owner]}, "data": {"a": "b"}}
+        document = {"metadata": {"name": "rounds", "ownerReferences": [owner]}, "data": {"a": "b"}}
         path = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
         answer = operator("POST", path, document)
         assert answer.code == 201, answer.message
@@ -169,7 +169,7 @@ def test_the_operators_token_is_good_for_its_work(release):
         assert operator("DELETE", f"{path}/work").code == 200
         assert operator("POST", "/api/v1/namespaces/default/configmaps", document).code == 403
         assert operator("PATCH", f"{CONFIGS}/work", {"spec": {"paused": True}}).code == 403
-        status = operator("PATCH", f"{CONFIGS}/work/status", {"status": {"observedGeneration": 1}})
+        status = operator("PATCH", f"{CONFIGS}/rounds/status", {"status": {"observedGeneration": 1}})
         assert status.code == 200, status.message
         lease = {"metadata": {"name": "device-operator"}, "spec": {"holderIdentity": "one"}}
         leases = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
