@@ -165,10 +165,10 @@ def test_the_operators_token_is_good_for_its_work(release):
         path = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
         answer = operator("POST", path, document)
         assert answer.code == 201, answer.message
-        assert operator("PUT", f"{path}/work", {**answer.body, "data": {"a": "c"}}).code == 200
-        assert operator("DELETE", f"{path}/work").code == 200
+        assert operator("PUT", f"{path}/rounds", {**answer.body, "data": {"a": "c"}}).code == 200
+        assert operator("DELETE", f"{path}/rounds").code == 200
         assert operator("POST", "/api/v1/namespaces/default/configmaps", document).code == 403
-        assert operator("PATCH", f"{CONFIGS}/work", {"spec": {"paused": True}}).code == 403
+        assert operator("PATCH", f"{CONFIGS}/rounds", {"spec": {"paused": True}}).code == 403
         status = operator("PATCH", f"{CONFIGS}/rounds/status", {"status": {"observedGeneration": 1}})
         assert status.code == 200, status.message
         lease = {"metadata": {"name": "device-operator"}, "spec": {"holderIdentity": "one"}}
@@ -177,7 +177,7 @@ def test_the_operators_token_is_good_for_its_work(release):
         assert taken.code == 201, taken.message
         assert operator("PUT", f"{leases}/device-operator", taken.body).code == 200
     finally:
-        release.admin("DELETE", f"{CONFIGS}/work")
+        release.admin("DELETE", f"{CONFIGS}/rounds")
 
 
 def test_reading_needs_a_token_of_ours(release):
