@@ -224,7 +224,10 @@ class Cluster:
     def _make_bridge(self) -> None:
         bridge = self.profile.bridge
         if not Path(f"/sys/class/net/{bridge}").exists():
-            run(["ip", "link", "add", bridge, "type", "bridge"])
+            # Without an address of its own a bridge takes that of a port, and another one when ports come and go; nodes
+            # would go on sending to the old one for a while.
+            address = f"02:64:6f:00:00:{self.profile.slot:02x}"
+            run(["ip", "link", "add", bridge, "address", address, "type", "bridge"])
             run(["ip", "addr", "add", f"{self.profile.gateway}/24", "dev", bridge])
         run(["ip", "link", "set", bridge, "up"])
 
