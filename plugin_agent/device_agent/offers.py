@@ -50,11 +50,11 @@ class Offers:
     def missing(self) -> tuple[str, ...]:
         """Names that are served and that the kubelet does not know, each with the reason."""
         none = RegistrationState(registered=False, since=None, message="not tried yet")
-        states = {name: self.states.get(name, none) for name in self._table.resources()}
+        states = self.states
         return tuple(
             f"{name} is not registered: {state.message or none.message}"
-            for name, state in states.items()
-            if not state.registered
+            for name in self._table.resources()
+            if not (state := states.get(name, none)).registered
         )
 
     def offer(self, name: str) -> "asyncio.Task[None]":
