@@ -2,11 +2,13 @@
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from kube import NAMESPACE, Kube
-from localcluster import Cluster, images
+from localcluster import Cluster, images, places
+from localcluster.profile import named
 
 CHART = Path(__file__).resolve().parents[2] / "charts" / "device-operator"
 
@@ -49,7 +51,8 @@ def built() -> dict[str, images.Image]:
 
 @pytest.fixture(scope="session")
 def cluster(built: dict[str, images.Image]) -> Iterator[Cluster]:
-    cluster = Cluster(os.environ.get("TEST_CLUSTER", "test"))  # another name runs beside it
+    name = os.environ.get("TEST_CLUSTER", "test")  # another name runs beside it
+    cluster = Cluster(replace(named(name), nvidia_root=places.clusters() / name / "nvidia-driver"))
     cluster.clean()
     cluster.up(nodes=2, images=[image.archive for image in (*built.values(), images.python())])
     try:

@@ -132,7 +132,15 @@ class Kube:
             self("delete", "pod", name, "--ignore-not-found", "--grace-period=0", "--force", "--wait=true")
 
     def pod_object(
-        self, name: str, *, limits: Object, node: str, script: str = "", restart: str = "Never", stay: bool = True
+        self,
+        name: str,
+        *,
+        limits: Object,
+        node: str,
+        script: str = "",
+        restart: str = "Never",
+        stay: bool = True,
+        runtime_class: str | None = None,
     ) -> Object:
         """A pod whose Python `script` runs and, with `stay`, then sleeps."""
         program = f"import os, time\n{script}\n" + ("time.sleep(36000)\n" if stay else "")
@@ -142,6 +150,7 @@ class Kube:
             "metadata": {"name": name},
             "spec": {
                 "restartPolicy": restart,
+                "runtimeClassName": runtime_class,
                 "nodeSelector": {"kubernetes.io/hostname": node},
                 "terminationGracePeriodSeconds": 0,
                 "automountServiceAccountToken": False,

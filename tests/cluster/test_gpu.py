@@ -1,64 +1,22 @@
 """NVIDIA GPUs on the real kubelet: the driver's library is a fake that a node has as its driver, all else is real."""
 
-import os
-import shutil
-import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from fakenvml import Gpu, Scenario, a100s
+from gpus import GPU, devices, driver_of, driver_root, gpu, make_nodes, served
 from kube import NAMESPACE, Kube, Object, wait_for
-
-GPU = "nvidia.com/gpu"
-FUSE = os.makedev(10, 229)
-"""What stands behind the fake's nodes: a device that opens, and that the device cgroup refuses to a pod without rights."""
 
 
 @pytest.fixture
 def driver(kube: Kube) -> Iterator[Scenario]:
-    """A node's driver: eight A100 in two NUMA nodes. Nodes below /dev are made by hand, on both nodes as they share it."""
-    root = kube.cluster.state / "nvidia-driver"
-    shutil.rmtree(root, ignore_errors=True)
-    scenario = Scenario(root, gpus=a100s(8))
-    made = make_nodes(scenario)
-    yield scenario
-    for path in (*made, *Path("/dev/nvidia-caps").glob("*")):
-        path.unlink(missing_ok=True)
-    shutil.rmtree("/dev/nvidia-caps", ignore_errors=True)
-
-
-def make_nodes(scenario: Scenario) -> list[Path]:
-    paths = [Path("/dev") / name for name in scenario.nodes()]
-    for path in paths:
-        path.parent.mkdir(exist_ok=True)
-        path.unlink(missing_ok=True)
-        os.mknod(path, 0o666 | stat.S_IFCHR, FUSE)
-    return paths
-
-
-@contextmanager
-def served(kube: Kube, scenario: Scenario, *resources: Object, access: bool = True, **agent: object) -> Iterator[None]:
-    """A configuration with these resources on node-1."""
-    if access:
-        agent["driverAccess"] = {"driverRoot": str(scenario.root)}
-    pool = {"name": "gpu", "nodeSelector": {"kubernetes.io/hostname": "node-1"}}
-    with kube.config("gpus", {"resources": list(resources), "nodePools": [pool], "agent": agent}):
-        kube.wait_ready("gpus")
-        yield
-
-
-def gpu(name: str = GPU, preset: str = "nvidia-gpu-env", **fields: object) -> Object:
-    return {"name": name, "preset": preset, **fields}
-
-
-def devices(kube: Kube) -> dict[str, Object]:
-    return {d["id"]: d for d in kube.inventory("gpus", "node-1")["status"].get("devices", [])}
+    """Eight A100 in two NUMA nodes."""
+    with driver_of(kube, a100s(8)) as scenario:
+        yield scenario
 
 
 def test_an_agent_without_access_to_the_driver_says_so_in_the_status(kube: Kube, driver: Scenario):
-    with served(kube, driver, gpu(), access=False):
+    with served(kube, gpu()):
 
         def told() -> str:
             (resource,) = kube.inventory("gpus", "node-1")["status"]["resources"]
@@ -70,7 +28,7 @@ def test_an_agent_without_access_to_the_driver_says_so_in_the_status(kube: Kube,
 
 
 def test_a_pod_gets_the_variable_of_exactly_its_gpu(kube: Kube, driver: Scenario):
-    with served(kube, driver, gpu()):
+    with served(kube, gpu(), driverAccess=driver_root(driver)):
         kube.wait_node("node-1", GPU, 8, 8)
         with kube.pod("one", limits={GPU: 1}, node="node-1"), kube.pod("four", limits={GPU: 4}, node="node-1"):
             one = kube.pod_env("one", "NVIDIA_VISIBLE_DEVICES").split(",")
@@ -85,7 +43,7 @@ def test_a_pod_gets_the_variable_of_exactly_its_gpu(kube: Kube, driver: Scenario
 
 def test_a_pod_gets_the_nodes_of_exactly_its_gpu(kube: Kube, driver: Scenario):
     script = "print('nodes', sorted(n for n in os.listdir('/dev') if n.startswith('nvidia')))"
-    with served(kube, driver, gpu(preset="nvidia-gpu-nodes")):
+    with served(kube, gpu(preset="nvidia-gpu-nodes"), driverAccess=driver_root(driver)):
         kube.wait_node("node-1", GPU, 8, 8)
         with kube.pod("nodes", limits={GPU: 1}, node="node-1", script=script):
             ((held,),) = kube.held_ids(1, resource=GPU).values()
@@ -100,7 +58,7 @@ def test_mig_devices_of_three_profiles_and_a_new_partition_while_running(kube: K
     driver.repartition(0, ["3g.20gb", "2g.10gb", "1g.5gb", "1g.5gb"])
     make_nodes(driver)
     mig = gpu("nvidia.com/mig-{profile}", "nvidia-mig-env")
-    with served(kube, driver, mig, gpu()):
+    with served(kube, mig, gpu(), driverAccess=driver_root(driver)):
         kube.wait_node("node-1", GPU, 1, 1)
         for name, count in {"3g.20gb": 1, "2g.10gb": 1, "1g.5gb": 2}.items():
             kube.wait_node("node-1", f"nvidia.com/mig-{name}", count, count)
@@ -118,7 +76,7 @@ def test_time_slicing_with_another_number_for_some_models(kube: Kube, driver: Sc
     driver.write()
     make_nodes(driver)
     sharing = {"replicas": 4, "perDevice": [{"match": {"attribute": "model", "values": ["*T4*"]}, "replicas": 2}]}
-    with served(kube, driver, gpu(sharing=sharing), deviceMetrics="Prometheus"):
+    with served(kube, gpu(sharing=sharing), deviceMetrics="Prometheus", driverAccess=driver_root(driver)):
         kube.wait_node("node-1", GPU, 10, 10)
         with kube.pod("a", limits={GPU: 2}, node="node-1"), kube.pod("b", limits={GPU: 1}, node="node-1"):
             held = {pod: set(kube.pod_env(pod, "NVIDIA_VISIBLE_DEVICES").split(",")) for pod in ("a", "b")}
@@ -141,7 +99,11 @@ def test_time_slicing_with_another_number_for_some_models(kube: Kube, driver: Sc
 def test_a_fatal_xid_takes_one_gpu_away_with_cause_and_advice_until_the_driver_is_reloaded(
     kube: Kube, driver: Scenario
 ):
-    with served(kube, driver, gpu(sharing={"replicas": 2}, health={"recoveryThreshold": 1, "intervalSeconds": 1})):
+    with served(
+        kube,
+        gpu(sharing={"replicas": 2}, health={"recoveryThreshold": 1, "intervalSeconds": 1}),
+        driverAccess=driver_root(driver),
+    ):
         kube.wait_node("node-1", GPU, 16, 16)
         broken = driver.gpus[3].uuid
         driver.xid(3, 79)
@@ -160,7 +122,7 @@ def test_a_fatal_xid_takes_one_gpu_away_with_cause_and_advice_until_the_driver_i
 
 
 def test_an_admin_acknowledges_a_failure_that_only_a_reset_would_end(kube: Kube, driver: Scenario):
-    with served(kube, driver, gpu(health={"recoveryThreshold": 1, "intervalSeconds": 1})):
+    with served(kube, gpu(health={"recoveryThreshold": 1, "intervalSeconds": 1}), driverAccess=driver_root(driver)):
         kube.wait_node("node-1", GPU, 8, 8)
         broken = driver.gpus[6].uuid
         driver.xid(6, 79)
@@ -173,7 +135,7 @@ def test_an_admin_acknowledges_a_failure_that_only_a_reset_would_end(kube: Kube,
 
 
 def test_a_lost_gpu_is_not_given_out_and_the_others_are(kube: Kube, driver: Scenario):
-    with served(kube, driver, gpu(health={"failureThreshold": 1, "intervalSeconds": 1})):
+    with served(kube, gpu(health={"failureThreshold": 1, "intervalSeconds": 1}), driverAccess=driver_root(driver)):
         kube.wait_node("node-1", GPU, 8, 8)
         driver.lose(5)
         kube.wait_node("node-1", GPU, 7, 8, seconds=60)
@@ -183,7 +145,7 @@ def test_a_lost_gpu_is_not_given_out_and_the_others_are(kube: Kube, driver: Scen
 
 
 def test_a_library_that_hangs_keeps_no_pod_waiting(kube: Kube, driver: Scenario):
-    with served(kube, driver, gpu()):
+    with served(kube, gpu(), driverAccess=driver_root(driver)):
         kube.wait_node("node-1", GPU, 8, 8)
         driver.hang(seconds=40)
         with kube.pod("meanwhile", limits={GPU: 1}, node="node-1"):
@@ -192,7 +154,7 @@ def test_a_library_that_hangs_keeps_no_pod_waiting(kube: Kube, driver: Scenario)
 
 
 def test_the_facts_of_the_gpus_are_written_for_node_feature_discovery(kube: Kube, driver: Scenario):
-    with served(kube, driver, gpu(), nodeFeatures="NFD"):
+    with served(kube, gpu(), nodeFeatures="NFD", driverAccess=driver_root(driver)):
         folder = "/etc/kubernetes/node-feature-discovery/features.d"
 
         def labels() -> str:

@@ -166,10 +166,20 @@ class Scenario:
     """A driver root: the library below usr/lib, and what it plays. Each change is in force when the method returns."""
 
     def __init__(
-        self, root: Path, *, gpus: Sequence[Gpu] = (), dev: Path | None = None, driver: str = "580.95.05"
+        self,
+        root: Path,
+        *,
+        gpus: Sequence[Gpu] = (),
+        dev: Path | None = None,
+        driver: str = "580.95.05",
+        node_dev: Path | None = None,
     ) -> None:
-        """`dev`: where the library opens the device nodes, /dev when not given."""
+        """`dev`: where the library opens the device nodes, /dev when not given.
+
+        `node_dev`: the scenario is written there too, for containers that get the library and nothing beside it.
+        """
         self.root = root
+        self.node_scenario = (node_dev or root) / SCENARIO
         self.gpus = list(gpus)
         self.dev = dev
         self.driver = driver
@@ -188,6 +198,8 @@ class Scenario:
         if not real.exists():
             real.write_bytes(library().read_bytes())
             (directory / LIBRARY).symlink_to(real.name)
+            # NVIDIA's container toolkit takes the driver's libraries to be where this one is
+            (directory / f"libcuda.so.{driver}").write_bytes(real.read_bytes())
         self.write()
 
     @property
@@ -196,9 +208,11 @@ class Scenario:
 
     def write(self) -> None:
         """Whatever was changed in `gpus` by hand is in force."""
-        fresh = self.path.with_suffix(".tmp")
-        fresh.write_text("".join(f"{line}\n" for line in self._lines()))
-        fresh.rename(self.path)
+        text = "".join(f"{line}\n" for line in self._lines())
+        for path in (self.path, self.node_scenario):
+            fresh = path.with_suffix(".tmp")
+            fresh.write_text(text)
+            fresh.rename(path)
 
     def _lines(self) -> list[str]:
         lines = [

@@ -1,8 +1,10 @@
 /*
- * A stand-in for the NVIDIA driver's libnvidia-ml.so.1: what the agent calls through pynvml, and no more.
+ * A stand-in for the NVIDIA driver's libnvidia-ml.so.1: what the agent calls through pynvml and NVIDIA's container
+ * toolkit through go-nvml, and no more.
  *
- * It plays a scenario file: the one named by FAKE_NVML_SCENARIO, or `fakenvml.scenario` beside the library. The file
- * is looked at on every call, so that a test can lose a GPU or reload the driver under a running process.
+ * It plays a scenario file: the one named by FAKE_NVML_SCENARIO, or `fakenvml.scenario` beside the library, or, in a
+ * container that was given the library alone, the one in the node's /dev as the agent's pods see that. The file is
+ * looked at on every call, so that a test can lose a GPU or reload the driver under a running process.
  *
  * As the real library it holds /dev/nvidiactl and /dev/nvidiaN open from nvmlInit on, and without them it fails:
  *   /dev/nvidiactl absent or without a driver -> DRIVER_NOT_LOADED, refused by its mode -> NO_PERMISSION,
@@ -126,6 +128,8 @@ static const char *scenario_path(void)
         const char *slash = strrchr(info.dli_fname, '/');
         snprintf(path, sizeof path, "%.*sfakenvml.scenario", slash ? (int)(slash - info.dli_fname + 1) : 0,
                  info.dli_fname);
+        if (access(path, R_OK))
+            strcpy(path, "/host/dev/fakenvml.scenario");
     }
     return path;
 }
@@ -472,6 +476,20 @@ static int open_node(const char *format, unsigned number)
     return open(path, O_RDWR | O_CLOEXEC);
 }
 
+static int can_open(unsigned cap)
+{
+    int fd = open_node("nvidia-caps/nvidia-cap%u", cap);
+
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0;
+}
+
+static int sees(const struct mig *mig)
+{
+    return can_open(2) || (can_open(mig->cap_gi) && can_open(mig->cap_ci));
+}
+
 static void close_nodes(void)
 {
     if (session.control >= 0)
@@ -509,7 +527,7 @@ EXPORT int nvmlInitWithFlags(unsigned flags)
 {
     int status = gate("nvmlInitWithFlags", -2);
 
-    (void)flags;
+    (void)flags; /* attach to no GPU yet: the fake finds the same ones either way */
     if (!status && !session.references && (status = start()))
         close_nodes();
     if (!status)
@@ -517,15 +535,19 @@ EXPORT int nvmlInitWithFlags(unsigned flags)
     return leave(status);
 }
 
+/* What NVIDIA's own container toolkit calls. */
+EXPORT int nvmlInit_v2(void)
+{
+    return nvmlInitWithFlags(0);
+}
+
 EXPORT int nvmlShutdown(void)
 {
     int status = gate("nvmlShutdown", -2);
 
-    if (!session.references)
-        return leave(UNINITIALIZED);
-    if (!status && !--session.references)
+    if (!status && session.references && !--session.references)
         close_nodes();
-    return leave(status);
+    return leave(status); /* of one that was never started too */
 }
 
 EXPORT const char *nvmlErrorString(int code)
@@ -596,7 +618,39 @@ EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, struct handle **device)
     return leave(status);
 }
 
+/* A GPU of this process, or a MIG device of one that it may see. */
+EXPORT int nvmlDeviceGetHandleByUUID(const char *uuid, struct handle **device)
+{
+    int status = gate("nvmlDeviceGetHandleByUUID", -2);
+
+    if (status || (status = alive()))
+        return leave(status);
+    for (int at = 0; at < session.gpus; at++) {
+        struct gpu *gpu = gpu_by_uuid(session.uuid[at]);
+        int is_gpu = gpu && !strcmp(gpu->uuid, uuid), is_mig = 0;
+
+        for (int i = 0; gpu && i < gpu->migs; i++)
+            is_mig = is_mig || (!strcmp(gpu->mig_devices[i].uuid, uuid) && sees(&gpu->mig_devices[i]));
+        if (!is_gpu && !is_mig)
+            continue;
+        if (session.error[at] || usable(gpu))
+            return leave(session.error[at] ? session.error[at] : GPU_IS_LOST);
+        *device = handle_of(gpu->uuid, is_mig ? uuid : "");
+        return leave(SUCCESS);
+    }
+    return leave(NOT_FOUND);
+}
+
 /* What a device is */
+
+EXPORT int nvmlDeviceGetIndex(struct handle *device, unsigned *index)
+{
+    ENTER(nvmlDeviceGetIndex);
+    for (int at = 0; at < session.gpus; at++)
+        if (!strcmp(session.uuid[at], gpu->uuid))
+            *index = mig ? mig->index : (unsigned)at;
+    return leave(SUCCESS);
+}
 
 EXPORT int nvmlDeviceGetUUID(struct handle *device, char *uuid, unsigned room)
 {
@@ -695,17 +749,8 @@ EXPORT int nvmlDeviceGetMaxMigDeviceCount(struct handle *device, unsigned *count
 {
     ENTER(nvmlDeviceGetMaxMigDeviceCount);
     GPU_ONLY;
-    *count = gpu->mig < 0 ? 0 : (unsigned)gpu->mig_max;
+    *count = gpu->mig == 1 ? (unsigned)gpu->mig_max : 0; /* zero where MIG is not enabled, says nvml.h */
     return leave(SUCCESS);
-}
-
-static int can_open(const char *format, unsigned number)
-{
-    int fd = open_node(format, number);
-
-    if (fd >= 0)
-        close(fd);
-    return fd >= 0;
 }
 
 EXPORT int nvmlDeviceGetMigDeviceHandleByIndex(struct handle *device, unsigned index, struct handle **mig_device)
@@ -720,13 +765,27 @@ EXPORT int nvmlDeviceGetMigDeviceHandleByIndex(struct handle *device, unsigned i
         struct mig *found = &gpu->mig_devices[i];
         if (found->index != index)
             continue;
-        if (!can_open("nvidia-caps/nvidia-cap%u", 2) && !(can_open("nvidia-caps/nvidia-cap%u", found->cap_gi) &&
-                                                          can_open("nvidia-caps/nvidia-cap%u", found->cap_ci)))
+        if (!sees(found))
             break;
         *mig_device = handle_of(gpu->uuid, found->uuid);
         return leave(SUCCESS);
     }
     return leave(NOT_FOUND);
+}
+
+EXPORT int nvmlDeviceIsMigDeviceHandle(struct handle *device, unsigned *is_mig)
+{
+    ENTER(nvmlDeviceIsMigDeviceHandle);
+    *is_mig = mig != NULL;
+    return leave(SUCCESS);
+}
+
+EXPORT int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(struct handle *device, struct handle **parent)
+{
+    ENTER(nvmlDeviceGetDeviceHandleFromMigDeviceHandle);
+    MIG_ONLY;
+    *parent = handle_of(gpu->uuid, "");
+    return leave(SUCCESS);
 }
 
 EXPORT int nvmlDeviceGetGpuInstanceId(struct handle *device, unsigned *id)
@@ -742,6 +801,130 @@ EXPORT int nvmlDeviceGetComputeInstanceId(struct handle *device, unsigned *id)
     ENTER(nvmlDeviceGetComputeInstanceId);
     MIG_ONLY;
     *id = mig->ci;
+    return leave(SUCCESS);
+}
+
+/* Instances and their profiles: a GPU instance of so many slices, a compute instance in it. */
+
+struct instance {
+    struct handle *parent;
+    struct instance *in; /* of a compute instance: its GPU instance */
+    unsigned id, slices;
+    struct instance *next;
+};
+
+struct instance_info {
+    struct handle *device;
+    unsigned id, profile, start, size;
+};
+
+struct compute_instance_info {
+    struct handle *device;
+    struct instance *in;
+    unsigned id, profile, start, size;
+};
+
+struct profile_info {
+    unsigned id, p2p, slices, rest[7];
+    unsigned long long memory_mb;
+};
+
+struct compute_profile_info {
+    unsigned id, slices, rest[7];
+};
+
+static const unsigned profile_slices[] = {1, 2, 3, 4, 7};
+#define PROFILES (sizeof profile_slices / sizeof *profile_slices)
+
+static unsigned profile_of(unsigned slices)
+{
+    unsigned at = 0;
+
+    while (at + 1 < PROFILES && profile_slices[at] != slices)
+        at++;
+    return at;
+}
+
+static struct instance *instance_of(struct handle *parent, struct instance *in, unsigned id, unsigned slices)
+{
+    static struct instance *instances;
+    struct instance *found;
+
+    for (found = instances; found; found = found->next)
+        if (found->parent == parent && found->in == in && found->id == id && found->slices == slices)
+            return found;
+    found = calloc(1, sizeof *found);
+    if (!found)
+        abort();
+    *found = (struct instance){.parent = parent, .in = in, .id = id, .slices = slices, .next = instances};
+    return instances = found;
+}
+
+EXPORT int nvmlDeviceGetGpuInstanceById(struct handle *device, unsigned id, struct instance **instance)
+{
+    ENTER(nvmlDeviceGetGpuInstanceById);
+    GPU_ONLY;
+    for (int i = 0; i < gpu->migs; i++)
+        if (gpu->mig_devices[i].gi == id) {
+            *instance = instance_of(device, NULL, id, gpu->mig_devices[i].slices);
+            return leave(SUCCESS);
+        }
+    return leave(NOT_FOUND);
+}
+
+EXPORT int nvmlGpuInstanceGetComputeInstanceById(struct instance *in, unsigned id, struct instance **instance)
+{
+    struct handle *device = in->parent;
+    ENTER(nvmlGpuInstanceGetComputeInstanceById);
+    GPU_ONLY;
+    for (int i = 0; i < gpu->migs; i++)
+        if (gpu->mig_devices[i].gi == in->id && gpu->mig_devices[i].ci == id) {
+            *instance = instance_of(device, in, id, gpu->mig_devices[i].ci_slices);
+            return leave(SUCCESS);
+        }
+    return leave(NOT_FOUND);
+}
+
+EXPORT int nvmlGpuInstanceGetInfo(struct instance *instance, struct instance_info *info)
+{
+    struct handle *device = instance->parent;
+    ENTER(nvmlGpuInstanceGetInfo);
+    GPU_ONLY;
+    *info = (struct instance_info){device, instance->id, profile_of(instance->slices), 0, instance->slices};
+    return leave(SUCCESS);
+}
+
+EXPORT int nvmlComputeInstanceGetInfo_v2(struct instance *instance, struct compute_instance_info *info)
+{
+    struct handle *device = instance->parent;
+    ENTER(nvmlComputeInstanceGetInfo_v2);
+    GPU_ONLY;
+    *info = (struct compute_instance_info){
+        device, instance->in, instance->id, profile_of(instance->slices), 0, instance->slices,
+    };
+    return leave(SUCCESS);
+}
+
+EXPORT int nvmlDeviceGetGpuInstanceProfileInfo(struct handle *device, unsigned profile, struct profile_info *info)
+{
+    ENTER(nvmlDeviceGetGpuInstanceProfileInfo);
+    GPU_ONLY;
+    if (profile >= PROFILES)
+        return leave(NOT_SUPPORTED);
+    *info = (struct profile_info){.id = profile, .slices = profile_slices[profile]};
+    return leave(SUCCESS);
+}
+
+EXPORT int nvmlGpuInstanceGetComputeInstanceProfileInfo(struct instance *instance, unsigned profile, unsigned engines,
+                                                        struct compute_profile_info *info)
+{
+    struct handle *device = instance->parent;
+    ENTER(nvmlGpuInstanceGetComputeInstanceProfileInfo);
+    GPU_ONLY;
+    (void)engines;
+    if (profile >= PROFILES || profile_slices[profile] > instance->slices)
+        return leave(NOT_SUPPORTED);
+    *info = (struct compute_profile_info){.id = profile, .slices = profile_slices[profile]};
     return leave(SUCCESS);
 }
 

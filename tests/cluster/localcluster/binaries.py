@@ -106,10 +106,18 @@ GROUPS = {
         ),
         Group(name="pause", module="", programs=("pause",), minutes=0.1, output="pause", package="."),
         Group(name="kwok", module="sigs.k8s.io/kwok", programs=("kwok",), minutes=1.5),
+        # cgo: it loads the driver's library by dlopen
+        Group(
+            name="nvidia",
+            module="github.com/NVIDIA/nvidia-container-toolkit",
+            programs=("nvidia-container-runtime", "nvidia-ctk", "nvidia-cdi-hook"),
+            minutes=1,
+            cgo=True,
+        ),
     )
 }
 CONTROL_PLANE = ("k8s", "etcd")
-CLUSTER = ("k8s", "etcd", "containerd", "runc", "cni", "pause", "helm")  # kwok is built when asked for by name
+CLUSTER = ("k8s", "etcd", "containerd", "runc", "cni", "pause", "helm")  # others when asked for by name
 
 
 def version(module_file: Path, module: str) -> str:
@@ -171,7 +179,7 @@ def build(names: Sequence[str] = CLUSTER) -> None:
 
 
 def _build_all(missing: list[str]) -> None:
-    packages.ensure(packages.TO_BUILD_BINARIES if "runc" in missing else ())
+    packages.ensure(packages.TO_BUILD_BINARIES if any(GROUPS[name].cgo for name in missing) else ())
     _check_room()
     compiled = _root() / "gocache"
     expected = sum(GROUPS[name].minutes for name in missing)

@@ -53,7 +53,8 @@ class Cluster:
         replace(self.profile, nodes=count)  # checks the number
         packages.require_root()
         packages.ensure(packages.TO_RUN_NODES)
-        binaries.build(binaries.CLUSTER if count else (*binaries.CONTROL_PLANE, "helm"))
+        nvidia = ("nvidia",) if self.profile.nvidia_root else ()
+        binaries.build((*binaries.CLUSTER, *nvidia) if count else (*binaries.CONTROL_PLANE, "helm"))
         with self._locked("starting"), step(f"starting the cluster {self.profile.name!r}"):
             self._up(count, images)
         say(f"{count} nodes Ready, KUBECONFIG={self.kubeconfig}" if count else f"KUBECONFIG={self.kubeconfig}")

@@ -17,6 +17,9 @@ mount --bind "$folder/cni-state" /var/lib/cni
 mount --bind "$folder/cdi" /etc/cdi
 mount --bind "$folder/pod-logs" /var/log/pods
 mount --bind "$folder/container-logs" /var/log/containers
+if [ -d "$folder/proc/driver" ]; then
+    mount --bind "$folder/proc/driver" /proc/driver # what the kernel module of an NVIDIA driver shows there
+fi
 
 hostname "node-$number"
 ip link set lo up

@@ -170,6 +170,7 @@ class Node:
     def _write_files(self) -> None:
         for below in (*_SHOWN, "cni", "images", "logs", "manifests"):
             (self.folder / below).mkdir(parents=True, exist_ok=True)
+        nvidia_runtime = self._write_nvidia_runtime(self.profile.nvidia_root) if self.profile.nvidia_root else None
         self.pki.make_node(self.index)
         server = self.profile.node_server
         proxy_kubeconfig = self.state / "kube-proxy.kubeconfig"
@@ -177,7 +178,10 @@ class Node:
         self.pki.write_kubeconfig("kube-proxy", server=server, target=proxy_kubeconfig)
         files = {
             "containerd.toml": node_config.containerd(
-                folder=self.folder, plugins=binaries.folder("cni"), runc=binaries.path("runc")
+                folder=self.folder,
+                plugins=binaries.folder("cni"),
+                runc=binaries.path("runc"),
+                nvidia_runtime=nvidia_runtime,
             ),
             "cni/10-pods.conflist": node_config.pod_network(self.profile, self.index),
             "kubelet.json": node_config.kubelet(self.profile, self.index, folder=self.folder, pki=self.pki.folder),
@@ -186,6 +190,25 @@ class Node:
         }
         for name, text in files.items():
             (self.folder / name).write_text(text)
+
+    def _write_nvidia_runtime(self, root: Path) -> Path:
+        """The program that containerd calls: NVIDIA's runtime, which finds its configuration by a variable alone."""
+        folder = self.folder / "nvidia"
+        for below in (folder, self.folder / "proc" / "driver"):  # node-init.sh shows the latter
+            below.mkdir(parents=True, exist_ok=True)
+        config, program = folder / "config.toml", folder / "runtime"
+        config.write_text(
+            node_config.nvidia_runtime(
+                root=root,
+                runc=binaries.path("runc"),
+                hook=binaries.path("nvidia-cdi-hook"),
+                log=self._log("nvidia-container-runtime"),
+            )
+        )
+        runtime = binaries.path("nvidia-container-runtime")
+        program.write_text(f'#!/bin/sh\nNVIDIA_CTK_CONFIG_FILE_PATH="{config}" exec "{runtime}" "$@"\n')
+        program.chmod(0o755)
+        return program
 
     def _connect(self, first_process: int) -> None:
         """A pair of interfaces, eth0 in the node and its end on the bridge. No default route: nothing leaves."""

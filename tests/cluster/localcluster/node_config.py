@@ -11,7 +11,7 @@ PAUSE_IMAGE = "localhost/pause:1"
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 
 
-def containerd(*, folder: Path, plugins: Path, runc: Path) -> str:
+def containerd(*, folder: Path, plugins: Path, runc: Path, nvidia_runtime: Path | None = None) -> str:
     # restrict_oom_score_adj: without CAP_SYS_RESOURCE no process may lower its score, and pods would not start.
     return f"""\
 version = 3
@@ -27,11 +27,32 @@ state = "/run/containerd"
 [plugins.'io.containerd.cri.v1.runtime'.cni]
   bin_dirs = ["{plugins}"]
   conf_dir = "{folder}/cni"
-[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+{_handler("runc", runc)}{_handler("nvidia", nvidia_runtime) if nvidia_runtime else ""}"""
+
+
+def _handler(name: str, program: Path) -> str:
+    return f"""\
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.{name}]
   runtime_type = 'io.containerd.runc.v2'
-[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
-  BinaryName = "{runc}"
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.{name}.options]
+  BinaryName = "{program}"
   SystemdCgroup = false
+"""
+
+
+def nvidia_runtime(*, root: Path, runc: Path, hook: Path, log: Path) -> str:
+    """NVIDIA's container runtime on the driver below `root`; it takes the devices of its own choice, mode `auto`."""
+    return f"""\
+accept-nvidia-visible-devices-as-volume-mounts = true
+[nvidia-container-cli]
+root = "{root}"
+load-kmods = false
+[nvidia-container-runtime]
+debug = "{log}"
+mode = "auto"
+runtimes = ["{runc}"]
+[nvidia-ctk]
+path = "{hook}"
 """
 
 

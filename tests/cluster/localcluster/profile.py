@@ -24,7 +24,8 @@ class Profile:
 
     `kubelet_config` is laid over the kubelet's configuration, nested maps being merged; the `..._args` are added to
     the programs' command lines; `node_hook` is a shell file, sourced with the node's number as $1 in every node's own
-    mount namespace before anything starts there, e.g. to bind other trees over /dev or /sys.
+    mount namespace before anything starts there, e.g. to bind other trees over /dev or /sys. With `nvidia_root`, the
+    directory that holds an NVIDIA driver's files, the nodes have NVIDIA's container runtime as the handler `nvidia`.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Profile:
     scheduler_args: tuple[str, ...] = ()
     proxy_mode: str = "nftables"
     node_hook: Path | None = None
+    nvidia_root: Path | None = None
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,18}[a-z0-9])?", self.name):
