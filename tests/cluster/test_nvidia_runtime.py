@@ -5,11 +5,12 @@ NVIDIA's, so that names and variables are those that it takes, not those that we
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from fakenvml import Scenario, a100s
 from gpus import GPU, devices, driver_of, gpu, make_nodes, served
-from kube import Kube
+from kube import NAMESPACE, Kube
 from localcluster import binaries
 
 RUNTIME_CLASS = {"runtimeClass": "nvidia"}
@@ -112,3 +113,25 @@ def test_mig_by_a_management_cdi_device_needs_no_capability(kube: Kube, driver: 
         with kube.pod("slice", limits={"nvidia.com/mig-1g.5gb": 1}, node="node-1", script=show, runtime_class=runtime):
             shown = kube.log("slice", until="nodes").split()[1:-1]
             assert shown in [[f"nvidia-cap{n}" for n in mig.caps] for mig in driver.gpus[0].migs]
+
+
+@contextmanager
+def nri_plugin(kube: Kube) -> Iterator[None]:
+    """The toolkit's NRI plugin on node-1; the product's namespace may have management devices."""
+    started = 'setsid "$0" "$1" >/run/nvidia-nri-plugin.log 2>&1 </dev/null & echo $!'
+    pid = kube.cluster.run_in_node(1, "sh", "-c", started, str(binaries.path("nvidia-nri-plugin")), NAMESPACE).strip()
+    try:
+        yield
+    finally:
+        kube.cluster.run_in_node(1, "kill", pid)
+
+
+def test_a_management_cdi_device_by_the_nri_plugin_needs_no_runtime_class(kube: Kube, driver: Scenario):
+    partitioned(driver)
+    specify_management(kube, driver)
+    with nri_plugin(kube), served(kube, gpu(MIG, "nvidia-mig-env"), gpu(), driverAccess={"cdiDevice": MANAGEMENT}):
+        kube.wait_node("node-1", "nvidia.com/mig-1g.5gb", 2, 2)
+        kube.wait_node("node-1", GPU, 1, 1)
+        agent = kube.agent("gpus", "node-1")["spec"]
+        assert "runtimeClassName" not in agent
+        assert agent["containers"][0]["securityContext"]["capabilities"] == {"drop": ["ALL"]}

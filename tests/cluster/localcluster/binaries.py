@@ -110,7 +110,7 @@ GROUPS = {
         Group(
             name="nvidia",
             module="github.com/NVIDIA/nvidia-container-toolkit",
-            programs=("nvidia-container-runtime", "nvidia-ctk", "nvidia-cdi-hook"),
+            programs=("nvidia-container-runtime", "nvidia-ctk", "nvidia-cdi-hook", "nvidia-nri-plugin"),
             minutes=1,
             cgo=True,
         ),
