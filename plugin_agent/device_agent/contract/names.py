@@ -51,7 +51,8 @@ MAX_NAMES_PER_ENTRY: Final = 16
 """Resource names that one entry with placeholders may give on one node."""
 
 CDI_NAME: Final = re.compile(
-    r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*=[A-Za-z0-9](?:[A-Za-z0-9_.:-]*[A-Za-z0-9])?"
+    r"[A-Za-z](?:[A-Za-z0-9._-]*[A-Za-z0-9])?/[A-Za-z](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
+    r"=[A-Za-z0-9](?:[A-Za-z0-9_.:-]*[A-Za-z0-9])?"
 )
 """vendor/class=name by the CDI specification: with another one the runtime refuses the container."""
 
