@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from device_operator import catalogue
 from device_operator.caveats import caveats, env_clashes
 from unit.operator_core.build import entry, spec
 
@@ -100,7 +101,86 @@ def test_a_clash_is_told_with_the_way_out():
 
 
 def test_pools_without_nvidia_devices_have_nothing_to_tell():
-    assert caveats(spec(agent={"driverAccess": {"driverRoot": "/"}})) == ()
+    assert caveats(spec(agent={"deviceMetrics": "None", "nodeFeatures": "None"})) == ()
+
+
+@pytest.mark.parametrize(
+    ("agent", "named"),
+    [
+        ({"driverAccess": {"driverRoot": "/"}}, "agent.driverAccess has no effect"),
+        ({"deviceMetrics": "Prometheus"}, "agent.deviceMetrics has no effect"),
+        (
+            {"nodeFeatures": "NFD", "deviceMetrics": "Prometheus"},
+            "agent.deviceMetrics, agent.nodeFeatures have no effect",
+        ),
+    ],
+)
+def test_settings_for_nvidia_devices_that_reach_none_are_told(agent: dict[str, Any], named: str):
+    (text,) = caveats(spec(agent=agent))
+    assert text == f"pool default: {named}, because the pool serves no nvml devices"
+
+
+def test_settings_of_all_pools_are_meant_for_those_that_serve_nvidia_devices():
+    pools = [
+        {"name": n, "nodeSelector": {"x": n}, "serves": [r]} for n, r in (("gpu", GPU["name"]), ("kvm", "a.b/kvm"))
+    ]
+    agent = {"driverAccess": {"runtimeClass": "nvidia"}, "deviceMetrics": "Prometheus"}
+    given = {"resources": [GPU, entry("a.b/kvm")], "nodePools": pools}
+    assert caveats(spec({**given, "agent": agent})) == ()
+    pools[1]["agent"] = {"nodeFeatures": "NFD"}
+    (text,) = caveats(spec({**given, "agent": agent}))
+    assert text == "pool kvm: agent.nodeFeatures has no effect, because the pool serves no nvml devices"
+
+
+REACHES_NOBODY = "nvidia.com/gpu: containers get no device of it"
+UNUSABLE = "nvidia.com/gpu: containers get device nodes without /dev/nvidiactl"
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"preset": "nvidia-gpu-env", "inject": {"env": [{"name": "NVIDIA_GDS", "value": "enabled"}]}}, REACHES_NOBODY),
+        (
+            {"preset": "nvidia-gpu-env", "inject": {"env": [{"name": "GPU", "value": "{model} {position}"}]}},
+            REACHES_NOBODY,
+        ),
+        (
+            {"preset": "nvidia-gpu-mounts", "inject": {"mounts": [{"hostPath": "/opt", "containerPath": "/opt"}]}},
+            REACHES_NOBODY,
+        ),
+        ({"preset": "nvidia-gpu-cdi", "inject": {"cdiDevices": ["nvidia.com/gds=all"]}}, REACHES_NOBODY),
+        ({"preset": "nvidia-gpu-nodes", "inject": {"ownNodes": "None"}}, REACHES_NOBODY),
+        ({"preset": "nvidia-gpu-nodes", "inject": {"deviceNodes": [{"hostPath": "/dev/nvidia-fs0"}]}}, UNUSABLE),
+        ({"devices": [{"nvml": {"kind": "GPU"}}]}, UNUSABLE),
+        ({"preset": "nvidia-gpu-env", "inject": {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "{index}"}]}}, ""),
+        (
+            {
+                "preset": "nvidia-gpu-env",
+                "inject": {"ownNodes": "All", "deviceNodes": [{"hostPath": "/dev/nvidiactl"}]},
+            },
+            "",
+        ),
+        ({"preset": "nvidia-gpu-env", "inject": {"mounts": [{"hostPath": "/opt", "containerPath": "/opt"}]}}, ""),
+        ({"preset": "nvidia-gpu-cdi", "inject": {"env": [{"name": "NVIDIA_GDS", "value": "enabled"}]}}, ""),
+        ({"preset": "nvidia-mig-cdi", "inject": {"cdiDevices": ["nvidia.com/gpu={parentUuid}-{gi}"]}}, ""),
+        ({"preset": "nvidia-gpu-nodes", "inject": {"deviceNodes": [{"hostPath": "/dev/nvidiactl"}]}}, ""),
+    ],
+)
+def test_a_list_beside_a_preset_that_takes_the_device_away_is_told(fields: dict[str, Any], told: str):
+    text = texts({"cdiDevice": "management.nvidia.com/gpu=all"}, {"name": "nvidia.com/gpu", **fields})
+    assert text.startswith(f"pool default: {told}") if told else text == ""
+
+
+@pytest.mark.parametrize("preset", catalogue.presets())
+def test_presets_as_they_are_hand_their_device_over(preset: str):
+    found = texts({"cdiDevice": "management.nvidia.com/gpu=all"}, {"name": "nvidia.com/gpu", "preset": preset})
+    assert found == ""
+
+
+def test_one_entry_whose_names_clash_sets_and_many_set():
+    agent = {"cdiDevice": "management.nvidia.com/gpu=all"}
+    assert "nvidia.com/mig-{profile} sets NVIDIA_VISIBLE_DEVICES" in texts(agent, MIXED)
+    assert "nvidia.com/gpu, nvidia.com/mig set NVIDIA_VISIBLE_DEVICES" in texts(agent, GPU, MIG)
 
 
 def test_equal_caveats_of_pools_are_one_sentence():
