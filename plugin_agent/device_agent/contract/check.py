@@ -229,8 +229,9 @@ def _sharing(resource: Resource, where: str) -> Iterator[str]:
     for field, replicas in everything:
         if not 1 <= replicas <= MAX_REPLICAS:
             yield f"{where}.{field}: {replicas} must be from 1 to {MAX_REPLICAS}; 1 means not shared"
-    if sharing.max_per_container < 0 or resource.max_devices < 0:
-        yield f"{where}: maxPerContainer and maxDevices must be 1 or more; omit them for no limit"
+    for field, limit in (("maxDevices", resource.max_devices), ("sharing.maxPerContainer", sharing.max_per_container)):
+        if limit < 0:
+            yield f"{where}.{field}: {limit} must be 1 or more; omit it for no limit"
     for count in allocation.counts:
         if count < 1:
             yield f"{where}.allocation.counts: {count} must be 1 or more"

@@ -83,6 +83,7 @@ def test_another_shape_is_refused_with_its_path(raw: bytes, message: str):
     [
         ({"sharing": {"replicas": True}}, "r.sharing.replicas: must be a whole number, not true or false"),
         ({"sharing": {"replicas": "2"}}, "r.sharing.replicas: must be a whole number, not a string"),
+        ({"sharing": {"replicas": 2.5}}, "r.sharing.replicas: must be a whole number, not a fraction"),
         ({"allocation": {"policy": "packed"}}, "r.allocation.policy: must be one of Packed, Spread, Topology"),
         ({"devices": [{"file": {}}]}, "r.devices[0].file: unknown field: did you mean files?"),
         ({"inject": {"mounts": [{"hostPath": "/a"}]}}, "r.inject.mounts[0].containerPath: is missing"),
@@ -125,6 +126,8 @@ def test_an_ill_typed_field_is_refused_with_its_path(fields: dict[str, Any], mes
         ({"sharing": {"replicas": 0}}, "replicas: 0 must be from 1 to 10000"),
         ({"allocation": {"counts": [4]}, "sharing": {"maxPerContainer": 2}}, "more than sharing.maxPerContainer 2"),
         ({"allocation": {"counts": [0]}}, "counts: 0 must be 1 or more"),
+        ({"maxDevices": -1}, "spec.resources[0].maxDevices: -1 must be 1 or more; omit it for no limit"),
+        ({"sharing": {"maxPerContainer": -1}}, "spec.resources[0].sharing.maxPerContainer: -1 must be 1 or more"),
         ({"inject": {"env": [{"name": "1A", "value": ""}]}}, "no name of an environment variable"),
         ({"inject": {"env": [{"name": "A", "value": "{"}]}}, "single '{'"),
         ({"inject": {"env": [{"name": "A", "value": "{}"}]}}, "no attribute name"),
