@@ -32,12 +32,14 @@ class Attribute:
 
 
 ATTRIBUTES: Final = (
-    Attribute("name", SOURCES, "kernel name, or the PCI address, or the file's name"),
+    Attribute("name", SOURCES, "kernel name, PCI address or file's name; of a GPU or MIG device its UUID"),
     Attribute("subsystem", _HARDWARE, "kernel subsystem of the device, such as pci, block, misc"),
     Attribute("driver", _HARDWARE, "driver bound to the device or to its nearest ancestor that has one"),
     Attribute("numaNode", SOURCES, "NUMA node, absent where the hardware does not say"),
     Attribute(
-        "index", (SYSFS, FILES, SIMULATED, NVML), "number at the end of the kernel name; of a GPU its number in NVML"
+        "index",
+        (SYSFS, FILES, SIMULATED, NVML),
+        "number at the end of the kernel name; of a GPU its number in NVML, of a MIG device such as 0:1",
     ),
     Attribute("path", _HARDWARE, "path of the device's first own node below /dev"),
     Attribute("iommuGroup", _HARDWARE, "number of the IOMMU group of the device or its nearest PCI function"),
