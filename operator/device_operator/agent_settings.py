@@ -185,7 +185,7 @@ def _driver_access_problems(access: DriverAccess, at: str) -> Iterator[str]:
     if access.cdi_device is not None and not names.CDI_NAME.fullmatch(access.cdi_device):
         yield (
             f"{at}.cdiDevice: {access.cdi_device!r} must read vendor.com/class=name, "
-            "such as management.nvidia.com/gpu=all"
+            f"such as management.nvidia.com/gpu=all; {names.CDI_RULE}"
         )
 
 

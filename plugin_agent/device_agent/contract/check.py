@@ -264,7 +264,7 @@ def _inject(resource: Resource, where: str) -> Iterator[str]:
     for i, name in enumerate(inject.cdi_devices):
         template = _parsed(name)
         if template and not ("=" in template.prefix and names.CDI_NAME.fullmatch("0".join(template.parts[::2]))):
-            yield f"{where}.inject.cdiDevices[{i}]: {name!r} must read vendor.com/class=name"
+            yield f"{where}.inject.cdiDevices[{i}]: {name!r} must read vendor.com/class=name; {names.CDI_RULE}"
 
 
 def _device_node(node: DeviceNode, resource: Resource, at: str) -> Iterator[str]:

@@ -137,7 +137,7 @@ def test_an_ill_typed_field_is_refused_with_its_path(fields: dict[str, Any], mes
         ({"inject": {"cdiDevices": ["gpu"]}}, "must read vendor.com/class=name"),
         ({"inject": {"cdiDevices": ["v.com/c=a b"]}}, "must read vendor.com/class=name"),
         ({"inject": {"cdiDevices": ["v.com/{name}=a"]}}, "must read vendor.com/class=name"),
-        ({"inject": {"cdiDevices": ["v.com-/c={name}"]}}, "must read vendor.com/class=name"),
+        ({"inject": {"cdiDevices": ["v.com-/c={name}"]}}, "each part ends with a letter or digit"),
         ({"inject": {"cdiDevices": ["1v.com/c={name}"]}}, "must read vendor.com/class=name"),
         ({"inject": {"cdiDevices": ["v.com/c.={name}"]}}, "must read vendor.com/class=name"),
         ({"inject": {"cdiDevices": ["v.com/c={name}-"]}}, "must read vendor.com/class=name"),
