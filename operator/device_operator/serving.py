@@ -64,7 +64,8 @@ def reported(
     if unknown and not fresh:
         return Verdict(state, "NotRegistered", f"the kubelet does not know {', '.join(unknown)} yet")
     if clashed := _clashed(status, clashes):
-        more = f", and {len(clashed) - 1} more containers" if len(clashed) > 1 else ""
+        others = len(clashed) - 1
+        more = f", and {others} more container{'s' * (others > 1)}" if others else ""
         return Verdict(state, "EnvCollision", clashed[0] + more)
     if unhealthy := [d for d in status.get("devices") or () if d.get("health") == "Unhealthy"]:
         first = unhealthy[0]

@@ -669,7 +669,7 @@ def test_several_containers_with_a_collision_are_counted():
         ("GPU-2", GPU, "b"),
         ("M-2", "nvidia.com/mig-1g.10gb", "b"),
     )
-    assert found["nodes"][0]["message"].endswith(", and 1 more containers")
+    assert found["nodes"][0]["message"].endswith(", and 1 more container")
 
 
 def test_what_an_admin_should_know_stands_in_the_message_of_accepted():
