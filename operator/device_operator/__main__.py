@@ -26,6 +26,7 @@ Flags of `run`; each has an environment variable, DEVICE_OPERATOR_ and the flag 
     --request-timeout-seconds 30  --watch-idle-seconds 90  --watch-stale-seconds 300
 
 Flags of `render`: -f FILE (- is standard input; several documents allowed) and the --namespace and --agent-… ones.
+What is accepted and yet worth a word, such as rights of agents, it says on standard error.
 
 Exit status: 0 ended by a signal or done; 1 a lost Lease, a missing permission, a fault; 2 wrong usage or input.
 
@@ -89,7 +90,10 @@ def _render(arguments: dict[str, object]) -> int:
     chosen = settings.resolve(arguments)
     if not chosen.agent_image:
         chosen = dataclasses.replace(chosen, agent_image=f"device-agent:{__version__}")
-    sys.stdout.write(offline.render_file(filename, offline.render_settings(chosen)))
+    rendered = offline.render_file(filename, offline.render_settings(chosen))
+    for remark in rendered.remarks:
+        print(f"device-operator: {remark}", file=sys.stderr)
+    sys.stdout.write(rendered.manifests)
     return 0
 
 

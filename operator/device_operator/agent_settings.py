@@ -3,7 +3,6 @@
 A field that is None was not set; the dataclasses' fields are the CRD's, a test keeps them in step.
 """
 
-import posixpath
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
@@ -30,9 +29,9 @@ RESERVED_ENV: Final = (
     names.ENV_NODE_FEATURES,
 )
 
+MAX_OBJECT_NAME: Final = 253
 _SUBDOMAIN = re.compile(scheduling.SUBDOMAIN)
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_CDI_DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*=[A-Za-z0-9][A-Za-z0-9_.:-]*")
 _PATH = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[^/\0]+)+")
 
 
@@ -139,8 +138,8 @@ def problems(agent: AgentSettings, at: str) -> Iterator[str]:
     if agent.image is not None and (not agent.image or re.search(r"\s", agent.image)):
         yield f"{at}.image: {agent.image!r} must be an image reference without spaces"
     for i, secret in enumerate(agent.image_pull_secrets or ()):
-        if not _SUBDOMAIN.fullmatch(secret.name):
-            yield f"{at}.imagePullSecrets[{i}].name: {secret.name!r} is no name of a Secret"
+        if not _is_name(secret.name):
+            yield f"{at}.imagePullSecrets[{i}].name: {secret.name!r:.80} is no name of a Secret"
     if agent.resources is not None:
         yield from _compute_problems(agent.resources, f"{at}.resources")
     seen: set[str] = set()
@@ -155,8 +154,8 @@ def problems(agent: AgentSettings, at: str) -> Iterator[str]:
             yield f"{at}.env[{i}].value: has a NUL, which no environment can hold"
         seen.add(env.name)
     priority = agent.priority_class_name
-    if priority is not None and not _SUBDOMAIN.fullmatch(priority):
-        yield f"{at}.priorityClassName: {priority!r} is no name of a PriorityClass"
+    if priority is not None and not _is_name(priority):
+        yield f"{at}.priorityClassName: {priority!r:.80} is no name of a PriorityClass"
     root = agent.kubelet_root_dir
     if root is not None and not _PATH.fullmatch(root):
         yield (
@@ -167,6 +166,10 @@ def problems(agent: AgentSettings, at: str) -> Iterator[str]:
         yield from _driver_access_problems(agent.driver_access, f"{at}.driverAccess")
 
 
+def _is_name(text: str) -> bool:
+    return len(text) <= MAX_OBJECT_NAME and _SUBDOMAIN.fullmatch(text) is not None
+
+
 def _driver_access_problems(access: DriverAccess, at: str) -> Iterator[str]:
     by_runtime = access.runtime_class is not None or access.cdi_device is not None
     if by_runtime == (access.driver_root is not None):
@@ -174,15 +177,15 @@ def _driver_access_problems(access: DriverAccess, at: str) -> Iterator[str]:
             f"{at}: needs either runtimeClass or cdiDevice (the runtime brings the driver, both may be given), "
             "or driverRoot alone (the agent runs privileged)"
         )
-    if access.runtime_class is not None and not _SUBDOMAIN.fullmatch(access.runtime_class):
-        yield f"{at}.runtimeClass: {access.runtime_class!r} is no name of a RuntimeClass"
+    if access.runtime_class is not None and not _is_name(access.runtime_class):
+        yield f"{at}.runtimeClass: {access.runtime_class!r:.80} is no name of a RuntimeClass, such as nvidia"
     root = access.driver_root
-    if root is not None and (not root.startswith("/") or posixpath.normpath(root) != root):
+    if root not in (None, "/") and not _PATH.fullmatch(root):
         yield f"{at}.driverRoot: {root!r} must be / or an absolute path, without '..', '//' or a slash at the end"
-    if access.cdi_device is not None and not _CDI_DEVICE.fullmatch(access.cdi_device):
+    if access.cdi_device is not None and not names.CDI_NAME.fullmatch(access.cdi_device):
         yield (
             f"{at}.cdiDevice: {access.cdi_device!r} must read vendor.com/class=name, "
-            "such as management.nvidia.com/gpu=all"
+            f"such as management.nvidia.com/gpu=all; {names.CDI_RULE}"
         )
 
 

@@ -3,23 +3,35 @@
 Two resources that set one environment variable to different values overwrite each other in a container that asks for
 both: the kubelet merges the answers, keeps the first value of a name and only logs the other (pkg/kubelet/cm/
 devicemanager/pod_devices.go, deviceRunContainerOptions). No configuration can prevent it, so it is told: here before
-it happens, by `nodes` when a container holds such resources.
+it happens, by `serving` when a container holds such resources.
+
+A list beside a preset replaces the preset's, so a harmless addition can take the line away that hands the device over:
+what the pod then lacks shows only when its program starts.
 """
 
+import hashlib
+import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from device_agent.contract.attributes import NVML
-from device_agent.contract.check import sources_of
-from device_agent.contract.document import Document, NvmlKind, Resource
+from device_agent.contract.check import sources_of, templates_of
+from device_agent.contract.document import Document, NvmlKind, OwnNodes, Resource
 from device_agent.contract.template import parse_template
 
+from device_operator.agent_settings import AgentSettings, DeviceMetrics, NodeFeatures
 from device_operator.spec import Pool, Spec
 
 NAMED: Final = 5
 """Resources or pools that a sentence names; the others are counted."""
+MAX_NOTE: Final = 64 * 1024
+"""Bytes of a note: an object's annotations have 256 KiB in all."""
+_TELLS_APART: Final = frozenset({"uuid", "name", "index", "minor", "path", "pci.address", "gi", "ci"})
+"""Attributes by which a runtime, or a program in the container, can know which of the GPUs is meant."""
+_CONTROL: Final = "/dev/nvidiactl"
+"""The driver's library opens it before any GPU's own node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +70,39 @@ def nvml_entries(document: Document) -> frozenset[str]:
     return frozenset(r.name for r in document.resources if any(entry.nvml is not None for entry in r.devices))
 
 
+def note(document: Document) -> str:
+    """What nodes are judged by beyond their reports, as JSON; of fixed values a hash, which is enough to compare them.
+
+    Kept on what runs: after an edit that was refused, the specification in force stands nowhere else.
+    """
+    env = {
+        clash.name: {entry: value if value is None else _digest(value) for entry, value in clash.values.items()}
+        for clash in env_clashes(document)
+    }
+    text = json.dumps({"env": env, "nvml": sorted(nvml_entries(document))}, separators=(",", ":"))
+    return text if len(text) <= MAX_NOTE else "{}"
+
+
+def noted(text: str) -> tuple[tuple[EnvClash, ...], frozenset[str]]:
+    """The clashes and the entries with NVIDIA devices of a `note`; none where it is another text."""
+    try:
+        found = json.loads(text)
+        clashes = tuple(
+            EnvClash(name, {entry: None if value is None else str(value) for entry, value in values.items()})
+            for name, values in found.get("env", {}).items()
+        )
+        return clashes, frozenset(map(str, found.get("nvml", ())))
+    except (ValueError, TypeError, AttributeError):  # somebody wrote over it
+        return (), frozenset()
+
+
 def caveats(spec: Spec) -> tuple[str, ...]:
     """One sentence each, equal ones of several pools together."""
     said: dict[str, list[str]] = {}
-    for pool in spec.pools:
-        for text in _of_pool(pool, spec.document(pool)):
+    documents = [(pool, spec.document(pool)) for pool in spec.pools]
+    useful = {setting for pool, document in documents if serves_nvml(document) for setting in _nvidia(pool.agent)}
+    for pool, document in documents:
+        for text in (*_of_pool(pool, document), *_without_effect(pool.agent, useful)):
             said.setdefault(text, []).append(pool.name)
     return tuple(f"pool{'s' * (len(pools) > 1)} {some(pools)}: {text}" for text, pools in said.items())
 
@@ -87,7 +127,7 @@ def _of_pool(pool: Pool, document: Document) -> Iterator[str]:
         if access is None:
             yield (
                 "agent.driverAccess is not set, so the agents find the NVIDIA driver only where the nodes' default "
-                "container runtime brings it to them; else set runtimeClass or driverRoot there"
+                "container runtime brings it to them; else set runtimeClass, cdiDevice or driverRoot there"
             )
         elif access.driver_root is not None:
             yield (
@@ -99,12 +139,53 @@ def _of_pool(pool: Pool, document: Document) -> Iterator[str]:
                 "the agents have the capability SYS_ADMIN, without which the NVIDIA runtime shows them no MIG devices; "
                 "agent.driverAccess.cdiDevice makes do without"
             )
+    for resource in document.resources:
+        if text := _not_handed_over(resource):
+            yield f"{resource.name}: {text}; use a preset, and repeat its lines in lists beside it: those replace them"
     for clash in env_clashes(document):
         yield (
-            f"{some(clash.values)} set {clash.name} to values of their own: a container that asks for more than one "
-            f"of these resources gets the {clash.name} of one alone; let no container ask for two, or pass the devices "
-            "in another way, as presets whose names end in -cdi or -nodes do"
+            f"{some(clash.values)} {'set' if len(clash.values) > 1 else 'sets'} {clash.name} to values of their own: "
+            f"a container that asks for more than one of these resources gets the {clash.name} of one alone; let no "
+            "container ask for two, or pass the devices in another way, as presets whose names end in -cdi or -nodes do"
         )
+
+
+def _nvidia(agent: AgentSettings) -> Iterator[tuple[str, object]]:
+    """The settings that are for NVIDIA devices alone, as far as they are set: name and value."""
+    if agent.driver_access is not None:
+        yield "agent.driverAccess", agent.driver_access
+    if agent.device_metrics not in (None, DeviceMetrics.NONE):
+        yield "agent.deviceMetrics", agent.device_metrics
+    if agent.node_features not in (None, NodeFeatures.NONE):
+        yield "agent.nodeFeatures", agent.node_features
+
+
+def _without_effect(agent: AgentSettings, useful: Collection[tuple[str, object]]) -> Iterator[str]:
+    """What of `agent` reaches no pool with NVIDIA devices. A setting for all pools is meant for those that have any."""
+    idle = [name for name, value in _nvidia(agent) if (name, value) not in useful]
+    if idle:
+        yield (
+            f"{', '.join(idle)} {'has' if len(idle) == 1 else 'have'} no effect, "
+            "because the pool serves no nvml devices"
+        )
+
+
+def _not_handed_over(resource: Resource) -> str:
+    """Why a container gets nothing that it could use of its GPUs; '' where it does."""
+    if NVML not in sources_of(resource):
+        return ""
+    told = {name for field, text in templates_of(resource) if field != "name" for name in parse_template(text).names}
+    if told & _TELLS_APART:
+        return ""
+    if resource.inject.own_nodes is OwnNodes.NONE:
+        return "containers get no device of it, because ownNodes is None and nothing in inject names the device"
+    if not any(node.host_path == _CONTROL for node in resource.inject.device_nodes):
+        return f"containers get device nodes without {_CONTROL}, so the driver's library cannot use them"
+    return ""
+
+
+def _digest(value: str) -> str:
+    return hashlib.sha256(value.encode()).hexdigest()[:12]
 
 
 def _env(resource: Resource) -> Iterator[tuple[str, str | None]]:

@@ -14,8 +14,9 @@ from typing import Any, Final
 
 from device_operator.caveats import caveats
 from device_operator.model import ApplyProblem, Notice
-from device_operator.nodes import NODE_NOT_READY, NodeReport, State, clip
+from device_operator.nodes import NODE_NOT_READY, NodeReport, clip
 from device_operator.pools import Accepted, Overlap, Rejected, describe, name_nodes
+from device_operator.serving import State
 from device_operator.spec import Spec
 
 ACCEPTED: Final = "Accepted"

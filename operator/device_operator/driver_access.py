@@ -2,7 +2,8 @@
 
 The only additions to an agent's rights there are: they appear where the configuration needs them and nowhere else.
 Variables and their meaning are those of the NVIDIA container toolkit; a management CDI device is asked of its runtime
-by the same variable, of its NRI plugin by a pod annotation.
+by the same variable, of its NRI plugin by a pod annotation. A runtime that is set to ignore the variable of containers
+without SYS_ADMIN (accept-nvidia-visible-devices-envvar-when-unprivileged = false) takes the same request as a mount.
 """
 
 from dataclasses import dataclass
@@ -18,19 +19,25 @@ CONTAINER: Final = "agent"
 NFD_DIR: Final = "/etc/kubernetes/node-feature-discovery/features.d"
 """Where node-feature-discovery's worker reads local feature files."""
 NRI_ANNOTATION: Final = f"nvidia.cdi.k8s.io/container.{CONTAINER}"
+REQUESTS_DIR: Final = "/var/run/nvidia-container-devices"
+"""The vendor's runtime reads what a container asks for off the mounts of /dev/null below it."""
 PRIVILEGED_SELINUX_TYPE: Final = "spc_t"
 """What runtimes give privileged containers by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodNeeds:
-    """Empty values: nothing in addition. `env`: (name, value); `features`: the node's directory for NFD."""
+    """Empty values: nothing in addition. `env`: (name, value); `features`: the node's directory for NFD.
+
+    `request`: path in the container of the mount that asks the runtime for the devices.
+    """
 
     runtime_class: str = ""
     env: tuple[tuple[str, str], ...] = ()
     annotations: tuple[tuple[str, str], ...] = ()
     capabilities: tuple[str, ...] = ()
     driver_root: str = ""
+    request: str = ""
     features: str = ""
 
     @property
@@ -42,9 +49,10 @@ class PodNeeds:
     def mounted_later(self) -> bool:
         """A driver in a container mounts its root below /run when it is ready, and again after a restart.
 
-        Elsewhere the root is a plain directory, and a node whose mounts are private would refuse the propagation.
+        /var/run is another name of /run. Elsewhere the root is a plain directory, and a node whose mounts are private
+        would refuse the propagation.
         """
-        return self.driver_root.startswith("/run/")
+        return self.driver_root.startswith(("/run/", "/var/run/"))
 
 
 def pod_needs(agent: AgentSettings, document: Document) -> PodNeeds:
@@ -77,5 +85,15 @@ def pod_needs(agent: AgentSettings, document: Document) -> PodNeeds:
         annotations=tuple(annotations),
         capabilities=("SYS_ADMIN",) if access.sys_admin(mig=mig) else (),
         driver_root=access.driver_root or "",
+        request="" if "NVIDIA_VISIBLE_DEVICES" in own else _request(access),
         features=NFD_DIR if features else "",
     )
+
+
+def _request(access: DriverAccess) -> str:
+    if access.runtime_class is None:
+        return ""
+    if access.cdi_device is None:
+        return f"{REQUESTS_DIR}/all"
+    # a mount's path may have no colon
+    return "" if ":" in access.cdi_device else f"{REQUESTS_DIR}/cdi/{access.cdi_device.replace('=', '/')}"

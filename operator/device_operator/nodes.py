@@ -7,11 +7,10 @@ Messages hold no ages, only moments: a message that counts seconds would be a st
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 from device_agent.contract import names
 
@@ -28,6 +27,7 @@ from device_operator.model import (
 )
 from device_operator.pools import RESOURCE_CONFLICT
 from device_operator.scheduling import Toleration
+from device_operator.serving import State, Verdict, reported, unregistered
 
 MAX_MESSAGE: Final = 512
 """Characters of a node's message."""
@@ -39,19 +39,6 @@ CREATING_REASONS: Final = frozenset({"", "ContainerCreating", "PodInitializing"}
 
 
 NODE_NOT_READY: Final = "NodeNotReady"
-FOREIGN_PLUGIN: Final = "ForeignPlugin"
-"""With this an agent's message begins where another device plugin has the name."""
-REFUSED: Final = "ResourceRefused"
-DRIVER_UNAVAILABLE: Final = "DriverUnavailable"
-NO_DEVICES: Final = "NoDevices"
-
-
-class State(StrEnum):
-    SERVING = "Serving"
-    PENDING = "Pending"
-    STALE = "Stale"
-    FAILED = "Failed"
-    NO_DEVICES = "NoDevices"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,15 +99,6 @@ class NodeReport:
     @property
     def served(self) -> bool:
         return self.state in (State.SERVING, State.NO_DEVICES)
-
-
-@dataclass(frozen=True, slots=True)
-class _Verdict:
-    state: State
-    reason: str
-    message: str = ""
-    grace: bool = False
-    problem: bool = True
 
 
 def rfc3339(moment: datetime) -> str:
@@ -212,7 +190,7 @@ class _Judge:
             verdict = self._with_ready_pod(pod, inventory, pool)
             if verdict.state in (State.SERVING, State.NO_DEVICES) and (conflict := self._conflicts.get(node.name)):
                 # the cause of what else this node may say: the kubelet knows one of the two
-                verdict = _Verdict(verdict.state, RESOURCE_CONFLICT, conflict)
+                verdict = Verdict(verdict.state, RESOURCE_CONFLICT, conflict)
         else:
             verdict = self._with_starting_pod(pod, inventory)
         here = node.ready and not node.deleting
@@ -239,25 +217,25 @@ class _Judge:
             inventory=inventory,
         )
 
-    def _away(self, node: NodeView, inventory: InventoryView | None) -> _Verdict:
+    def _away(self, node: NodeView, inventory: InventoryView | None) -> Verdict:
         """A node that is NotReady or going: nothing on it is the agent's fault, and nothing can be counted on."""
         since = f" since {rfc3339(node.ready_since)}" if node.ready_since else ""
         joining = self._within(node.created, self._settings.settle)
-        return _Verdict(
+        return Verdict(
             State.STALE if inventory else State.PENDING,
             NODE_NOT_READY,
             "the node is being deleted" if node.deleting else f"the node is NotReady{since}: {node.why_not_ready}",
             problem=not (joining or node.deleting),
         )
 
-    def _without_pod(self, pool: PoolView, node: NodeView, *, replacing: bool) -> _Verdict:
+    def _without_pod(self, pool: PoolView, node: NodeView, *, replacing: bool) -> Verdict:
         """The DaemonSet controller makes a pod within moments, or there is a cause that can be named."""
         if self._paused and not pool.applied:
-            return _Verdict(State.PENDING, "Paused", "spec.paused is true, so no DaemonSet is made")
+            return Verdict(State.PENDING, "Paused", "spec.paused is true, so no DaemonSet is made")
         if pool.problem:
-            return _Verdict(State.PENDING, pool.problem.reason, pool.problem.message)
+            return Verdict(State.PENDING, pool.problem.reason, pool.problem.message)
         if keeping := scheduling.keeping_away(node.taints, pool.tolerations):
-            return _Verdict(
+            return Verdict(
                 State.PENDING,
                 "Tainted",
                 f"{'taint' if len(keeping) == 1 else 'taints'} {', '.join(map(str, keeping))} "
@@ -266,45 +244,43 @@ class _Judge:
             )
         failed = self._failed_creates.get(pool_daemonset(self._identity, pool.name))
         if failed and self._within(failed.last_seen, self._settings.failed_create_recent):
-            return _Verdict(State.PENDING, "FailedCreate", f"the DaemonSet cannot make the pod: {failed.message}")
+            return Verdict(State.PENDING, "FailedCreate", f"the DaemonSet cannot make the pod: {failed.message}")
         grace = not self._waited
         if replacing:
-            return _Verdict(State.PENDING, "Replacing", "the agent's pod is being replaced", grace)
+            return Verdict(State.PENDING, "Replacing", "the agent's pod is being replaced", grace)
         if not pool.applied:
-            return _Verdict(State.PENDING, "NotApplied", "the DaemonSet is not made yet", grace)
-        return _Verdict(
-            State.PENDING, "AwaitingPod", "the DaemonSet controller has not made the agent's pod yet", grace
-        )
+            return Verdict(State.PENDING, "NotApplied", "the DaemonSet is not made yet", grace)
+        return Verdict(State.PENDING, "AwaitingPod", "the DaemonSet controller has not made the agent's pod yet", grace)
 
-    def _with_starting_pod(self, pod: PodView, inventory: InventoryView | None) -> _Verdict:
+    def _with_starting_pod(self, pod: PodView, inventory: InventoryView | None) -> Verdict:
         if pod.phase == "Failed":
-            return _Verdict(State.FAILED, "PodFailed", f"pod {pod.name}: {_ended(pod)}")
+            return Verdict(State.FAILED, "PodFailed", f"pod {pod.name}: {_ended(pod)}")
         if pod.unscheduled:
-            return _Verdict(State.PENDING, "Unschedulable", f"pod {pod.name} is not scheduled: {pod.unscheduled}")
+            return Verdict(State.PENDING, "Unschedulable", f"pod {pod.name} is not scheduled: {pod.unscheduled}")
         waiting = pod.waiting_reason
         if waiting in PULL_REASONS:
-            return _Verdict(State.FAILED, "ImagePullFailed", f"pod {pod.name}: {waiting}: {pod.waiting_message}")
+            return Verdict(State.FAILED, "ImagePullFailed", f"pod {pod.name}: {waiting}: {pod.waiting_message}")
         if waiting == "CrashLoopBackOff":
-            return _Verdict(State.FAILED, "AgentCrashes", f"pod {pod.name}: {_ended(pod)}")
+            return Verdict(State.FAILED, "AgentCrashes", f"pod {pod.name}: {_ended(pod)}")
         if waiting not in CREATING_REASONS:
-            return _Verdict(State.FAILED, waiting, f"pod {pod.name}: {pod.waiting_message or waiting}")
+            return Verdict(State.FAILED, waiting, f"pod {pod.name}: {pod.waiting_message or waiting}")
         since = max(pod.created, pod.ready_since or pod.created)
         grace = self._within(since, self._settings.pod_stale)
         if waiting:
             text = f"pod {pod.name}: {waiting} since {rfc3339(pod.created)}; its events (kubectl describe) say why"
-            return _Verdict(State.PENDING, waiting, text, grace)
+            return Verdict(State.PENDING, waiting, text, grace)
         if self._within(pod.created, self._settings.pod_stale) or (grace and inventory is None):
-            return _Verdict(State.PENDING, "Starting", f"pod {pod.name} starts", grace=True)
-        why = "; ".join(_unregistered(inventory.status) if inventory else ()) or "its log says why"
+            return Verdict(State.PENDING, "Starting", f"pod {pod.name} starts", grace=True)
+        why = "; ".join(unregistered(inventory.status) if inventory else ()) or "its log says why"
         # lastState stays for as long as the pod: what ended an hour before is another story
         ended = pod.terminated_at
         last = f"; {_ended(pod)}" if ended and ended > since - timedelta(seconds=self._settings.pod_stale) else ""
         text = f"pod {pod.name} is not Ready since {rfc3339(since)}: {why}{last}"
         if grace:
-            return _Verdict(State.SERVING, "AgentNotReady", text, grace=True)
-        return _Verdict(State.STALE if inventory else State.FAILED, "AgentNotReady", text)
+            return Verdict(State.SERVING, "AgentNotReady", text, grace=True)
+        return Verdict(State.STALE if inventory else State.FAILED, "AgentNotReady", text)
 
-    def _with_ready_pod(self, pod: PodView, inventory: InventoryView | None, pool: PoolView) -> _Verdict:
+    def _with_ready_pod(self, pod: PodView, inventory: InventoryView | None, pool: PoolView) -> Verdict:
         since = pod.ready_since or pod.created
         fresh = self._within(since, self._settings.pod_stale)
         if inventory is None or not inventory.status:
@@ -312,107 +288,14 @@ class _Judge:
                 f"pod {pod.name} is Ready since {rfc3339(since)} and has not reported: no inventory in its name; "
                 "its log says why (rights of its ServiceAccount, admission policy)"
             )
-            return _Verdict(State.PENDING if fresh else State.STALE, "NoReport", text, grace=fresh)
+            return Verdict(State.PENDING if fresh else State.STALE, "NoReport", text, grace=fresh)
         if not self._within(inventory.heartbeat_seen, self._settings.heartbeat_stale):
             text = f"the last report of pod {pod.name} came at {rfc3339(inventory.heartbeat_seen)}; its log says why"
-            return _Verdict(State.STALE, "NoHeartbeat", text)
-        return _served(inventory.status, pool, fresh=fresh)
+            return Verdict(State.STALE, "NoHeartbeat", text)
+        return reported(inventory.status, clashes=pool.clashes, nvml=pool.nvml, fresh=fresh)
 
     def _within(self, moment: datetime, seconds: float) -> bool:
         return self._now - moment < timedelta(seconds=seconds)
-
-
-def _served(status: Mapping[str, Any], pool: PoolView, *, fresh: bool) -> _Verdict:
-    resources: Sequence[Mapping[str, Any]] = status.get("resources") or ()
-    devices = sum(int(r.get("devices", 0)) for r in resources)
-    state = State.SERVING if devices else State.NO_DEVICES
-    if error := status.get("configError"):
-        return _Verdict(state, "ConfigError", f"the agent keeps its previous configuration: {error}")
-    if unregistered := _unregistered(status):
-        foreign = [text for text in unregistered if f": {FOREIGN_PLUGIN}: " in text]
-        return _Verdict(state, FOREIGN_PLUGIN if foreign else "NotRegistered", "; ".join(foreign or unregistered))
-    said = _said(status, pool)
-    for reason in (REFUSED, DRIVER_UNAVAILABLE):
-        if texts := said[reason]:
-            return _Verdict(state, reason, "; ".join(texts))
-    # an agent that has just started tells these two before it has asked the kubelet
-    unknown = [str(r["name"]) for r in resources if r.get("devices") and not r.get("registered", True)]
-    if unknown and not fresh:
-        return _Verdict(state, "NotRegistered", f"the kubelet does not know {', '.join(unknown)} yet")
-    if clashed := _clashed(status, pool.clashes):
-        more = f", and {len(clashed) - 1} more containers" if len(clashed) > 1 else ""
-        return _Verdict(state, "EnvCollision", clashed[0] + more)
-    if unhealthy := [d for d in status.get("devices") or () if d.get("health") == "Unhealthy"]:
-        first = unhealthy[0]
-        text = f"{len(unhealthy)} of {devices} devices Unhealthy: {first.get('id')} ({first.get('reason', '')})"
-        return _Verdict(state, "DevicesUnhealthy", text + (" and others" if len(unhealthy) > 1 else ""))
-    if status.get("podResources") == "Unavailable" and not fresh:
-        text = "the kubelet's pod-resources socket gives no answer, so holders are unknown: check agent.kubeletRootDir"
-        return _Verdict(state, "PodResourcesUnavailable", text)
-    if not devices:
-        nothing = "; ".join([*said[NO_DEVICES], *(status.get("nothingFound") or ())])
-        text = nothing or "the agent found nothing to serve; excluded in the inventory says what it left out"
-        return _Verdict(state, NO_DEVICES, text, problem=False)
-    return _Verdict(state, "Serving", problem=False)
-
-
-def _said(status: Mapping[str, Any], pool: PoolView) -> Mapping[str, list[str]]:
-    """What the agent says of resources, by the reason that it comes to; equal texts once, with all names.
-
-    An agent says one thing of a resource: that it refuses it, why its source finds nothing, or why the kubelet does
-    not know it (`_unregistered`). Only refusals leave devices behind among the excluded ones; a rendered name that is
-    refused has no entry beside it.
-    """
-    found: dict[str, defaultdict[str, list[str]]] = {
-        reason: defaultdict(list) for reason in (REFUSED, DRIVER_UNAVAILABLE, NO_DEVICES)
-    }
-    refused = set(status.get("refusedEntries") or ())
-    for resource in status.get("resources") or ():
-        message, name, devices = resource.get("message"), resource["name"], resource.get("devices")
-        if not message or (devices and not resource.get("registered", True)):
-            continue
-        entry = resource.get("entry", name)
-        if entry in refused or ("entry" not in resource and "{" not in name):
-            reason = REFUSED
-        elif entry in pool.nvml:
-            reason = DRIVER_UNAVAILABLE
-        else:
-            reason = REFUSED if devices else NO_DEVICES
-        found[reason][message].append(name)
-    return {reason: [f"{', '.join(told)}: {text}" for text, told in texts.items()] for reason, texts in found.items()}
-
-
-def _unregistered(status: Mapping[str, Any]) -> list[str]:
-    """Why the kubelet does not know resources that have devices: one sentence for each cause that the agent tells."""
-    why: defaultdict[str, list[str]] = defaultdict(list)
-    for resource in status.get("resources") or ():
-        if resource.get("devices") and not resource.get("registered", True) and resource.get("message"):
-            why[resource["message"]].append(resource["name"])
-    return [
-        f"{', '.join(found)} {'is' if len(found) == 1 else 'are'} not registered with the kubelet: {message}"
-        for message, found in why.items()
-    ]
-
-
-def _clashed(status: Mapping[str, Any], clashes: Sequence[EnvClash]) -> list[str]:
-    """Containers that lack the value of a variable, because they hold two resources that set it."""
-    if not clashes:
-        return []
-    entry_of = {r["name"]: r.get("entry", r["name"]) for r in status.get("resources") or ()}
-    held: defaultdict[tuple[str, str, str], set[str]] = defaultdict(set)
-    for device in status.get("devices") or ():
-        for holder in device.get("allocatedTo") or ():
-            who = (holder.get("namespace", ""), holder.get("pod", ""), holder.get("container", ""))
-            held[who].add(device.get("resource", ""))
-    return [
-        f"container {container} of pod {namespace}/{pod} holds {' and '.join(both)}, which each set {clash.name}: "
-        "it has the value of one of them alone"
-        for (namespace, pod, container), resources in sorted(held.items())
-        if len(resources) > 1
-        for clash in clashes
-        if clash.between(entry_of.get(r, r) for r in sorted(resources))
-        for both in [[r for r in sorted(resources) if entry_of.get(r, r) in clash.values]]
-    ]
 
 
 def _ended(pod: PodView) -> str:

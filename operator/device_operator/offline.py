@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,11 @@ import yaml
 from device_agent.contract import names
 
 from device_operator import catalogue, errors
+from device_operator.caveats import caveats
 from device_operator.model import Identity
 from device_operator.render import RenderSettings, dump_yaml, render
 from device_operator.settings import Settings
-from device_operator.spec import parse_spec
+from device_operator.spec import Spec, parse_spec
 
 NO_UID = "00000000-0000-0000-0000-000000000000"
 """Stands where the API server's uid will: a file has none."""
@@ -31,7 +33,15 @@ def render_settings(settings: Settings) -> RenderSettings:
     )
 
 
-def render_file(filename: str, settings: RenderSettings) -> str:
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """`manifests`: YAML documents. `remarks`: what Accepted's message would say of each object beside that."""
+
+    manifests: str
+    remarks: tuple[str, ...]
+
+
+def render_file(filename: str, settings: RenderSettings) -> Rendered:
     """The manifests of every DevicePluginConfig in `filename` (- is standard input), in their order.
 
     Raises:
@@ -49,13 +59,17 @@ def render_file(filename: str, settings: RenderSettings) -> str:
     if not found:
         raise errors.UsageError(f"{filename}: no DevicePluginConfig in it")
     names_at: dict[str, str] = {}
-    rendered = []
+    manifests: list[str] = []
+    remarks: list[str] = []
     for where, document in found:
         name = _named(document, f"{filename}: {where}")
         if (before := names_at.setdefault(name, where)) != where:
             raise errors.UsageError(f"{filename}: {where}: {name} is the name of {before} already; choose another")
-        rendered.append(_one(document, name, f"{filename}: {where}", settings))
-    return "".join(rendered)
+        spec = _spec(document, f"{filename}: {where}: {name}")
+        identity = Identity(name, str(document["metadata"].get("uid") or NO_UID))
+        manifests.append(dump_yaml(render(identity, spec, settings)))
+        remarks += (f"{filename}: {where}: {name}: {text}" for text in caveats(spec))
+    return Rendered("".join(manifests), tuple(remarks))
 
 
 class _DuplicateKeyError(yaml.YAMLError):
@@ -124,10 +138,8 @@ def _named(document: Any, where: str) -> str:
     return name
 
 
-def _one(document: dict[str, Any], name: str, where: str, settings: RenderSettings) -> str:
+def _spec(document: dict[str, Any], where: str) -> Spec:
     try:
-        spec = parse_spec(document)
+        return parse_spec(document)
     except errors.InvalidSpecError as error:
-        raise errors.UsageError(f"{where}: {name}: " + "\n  ".join(error.problems)) from error
-    identity = Identity(name, str(document["metadata"].get("uid") or NO_UID))
-    return dump_yaml(render(identity, spec, settings))
+        raise errors.UsageError(f"{where}: " + "\n  ".join(error.problems)) from error

@@ -20,6 +20,7 @@ from device_agent.contract.codec import encode
 from device_agent.contract.document import CONTRACT_VERSION, dump
 
 from device_operator.agent_settings import AgentSettings, ComputeResources, LogLevel, PullPolicy, PullSecret, merged
+from device_operator.caveats import note
 from device_operator.driver_access import CONTAINER, PRIVILEGED_SELINUX_TYPE, pod_needs
 from device_operator.model import Identity
 from device_operator.scheduling import OS_LABEL, Expression, Operator, Term
@@ -32,6 +33,8 @@ ANNOTATION_TEMPLATE: Final = f"{names.GROUP}/template-hash"
 """On DaemonSet and pod template: SHA-256 of the pod template without this annotation."""
 ANNOTATION_SERVES: Final = f"{names.GROUP}/serves"
 """On DaemonSet: the entries that it serves, joined by commas. What runs tells so what it holds, without its spec."""
+ANNOTATION_JUDGED_BY: Final = f"{names.GROUP}/judged-by"
+"""On DaemonSet: `caveats.note` of what it serves, for when the spec that it was made from has been edited away."""
 POD_RESOURCES_DIR: Final = "/var/lib/kubelet/pod-resources"
 """In the agent's container; on the node it is below the kubelet's root directory."""
 
@@ -160,6 +163,7 @@ def _pool(identity: Identity, spec: Spec, pool: Pool, settings: RenderSettings) 
             for metadata in (body["metadata"], template["metadata"]):
                 metadata["annotations"][ANNOTATION_TEMPLATE] = template_hash
             body["metadata"]["annotations"][ANNOTATION_SERVES] = ",".join(pool.serves)
+            body["metadata"]["annotations"][ANNOTATION_JUDGED_BY] = note(served)
         yield Manifest(
             pool=pool.name,
             kind=kind,

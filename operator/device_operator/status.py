@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from device_operator import conditions
-from device_operator.caveats import env_clashes, nvml_entries
+from device_operator.caveats import env_clashes, noted, nvml_entries
 from device_operator.conditions import ACCEPTED, PROGRESSING, Situation, by_type, transitions
 from device_operator.model import DaemonSetView, Identity, InventoryView, Notice, Observed
 from device_operator.nodes import (
@@ -23,7 +23,7 @@ from device_operator.nodes import (
     rfc3339,
 )
 from device_operator.pools import Accepted, Assignment, Rejected, assignment, describe, running
-from device_operator.render import ANNOTATION_CONFIG_HASH, ANNOTATION_TEMPLATE, Manifest
+from device_operator.render import ANNOTATION_CONFIG_HASH, ANNOTATION_JUDGED_BY, ANNOTATION_TEMPLATE, Manifest
 from device_operator.spec import Spec
 
 __all__ = ["StatusSettings", "compute", "health_transitions", "transitions", "was_accepted"]
@@ -186,6 +186,7 @@ def _applied(pools: Iterable[PoolView], daemonsets: Iterable[DaemonSetView]) -> 
 
 def _running(spec: Spec, *, observed: Observed, assigned: Assignment) -> tuple[PoolView, ...]:
     annotations = {view.pool: view.annotations for view in observed.daemonsets}
+    notes = {pool: noted(found.get(ANNOTATION_JUDGED_BY, "")) for pool, found in annotations.items()}
     return tuple(
         PoolView(
             name=pool.name,
@@ -193,6 +194,8 @@ def _running(spec: Spec, *, observed: Observed, assigned: Assignment) -> tuple[P
             config_hash=annotations[pool.name].get(ANNOTATION_CONFIG_HASH, ""),
             template_hash=annotations[pool.name].get(ANNOTATION_TEMPLATE, ""),
             tolerations=pool.effective_tolerations,
+            clashes=notes[pool.name][0],
+            nvml=notes[pool.name][1],
         )
         for pool in spec.pools
     )

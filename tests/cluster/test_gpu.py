@@ -27,6 +27,34 @@ def test_an_agent_without_access_to_the_driver_says_so_in_the_status(kube: Kube,
         assert kube.node_has("node-1", GPU) == (0, 0)
 
 
+def test_a_runtime_class_that_is_missing_is_named_and_one_that_comes_is_used(kube: Kube, driver: Scenario):
+    pool = {"name": "gpu", "nodeSelector": {"kubernetes.io/hostname": "node-1"}}
+    agent = {"driverAccess": {"runtimeClass": "late"}}
+    mig = gpu("nvidia.com/mig-{profile}", preset="nvidia-mig-cdi")
+    runtime_class = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "late"}}
+    with kube.config("gpus", {"resources": [gpu(), mig], "nodePools": [pool], "agent": agent}):
+
+        def pending() -> str:
+            nodes = kube.get("dpc", "gpus").get("status", {}).get("nodes", [])
+            return next((n["message"] for n in nodes if n["reason"] == "FailedCreate"), "")
+
+        assert 'RuntimeClass "late" not found' in wait_for("the API server's text", pending)
+        kube.apply({**runtime_class, "handler": "runc"})
+        try:
+            # the DaemonSet controller tries again after ever longer times
+            kube("rollout", "restart", "daemonset", "-n", NAMESPACE, "-l", "device-operator.io/config=gpus")
+            kube.wait_ready("gpus")
+            found = kube.agent("gpus", "node-1")
+            assert found["spec"]["runtimeClassName"] == "late"
+            look = "import os; print(sorted(os.listdir('/var/run/nvidia-container-devices')), os.environ)"
+            said = kube("exec", "-n", NAMESPACE, found["metadata"]["name"], "--", "/opt/venv/bin/python", "-c", look)
+            assert "['all']" in said
+            assert "'NVIDIA_VISIBLE_DEVICES': 'all'" in said
+            assert "'NVIDIA_MIG_MONITOR_DEVICES': 'all'" in said
+        finally:
+            kube("delete", "runtimeclass", "late")
+
+
 def test_a_pod_gets_the_variable_of_exactly_its_gpu(kube: Kube, driver: Scenario):
     with served(kube, gpu(), driverAccess=driver_root(driver)):
         kube.wait_node("node-1", GPU, 8, 8)

@@ -233,6 +233,12 @@ CASES = (
         _one(devices=[{"simulated": {"count": 1}}], unit="driver"),
     ),
     Case("single brace", OPERATOR, "write '{{' for a literal brace", _env({"name": "A", "value": "{"})),
+    Case(
+        "profile of whole GPUs",
+        OPERATOR,
+        "name: devices of nvml: {kind: GPU} have no attribute 'profile'; it belongs to nvml: {kind: MIG}",
+        config({"resources": [{"name": "nvidia.com/mig-{profile}", "preset": "nvidia-gpu-cdi"}]}),
+    ),
     # ---- sharing and allocation
     Case("replicas 0", API, "should be greater than or equal to 1", _one(sharing={"replicas": 0})),
     Case("replicas 10,001", API, "should be less than or equal to 10000", _one(sharing={"replicas": 10001})),
@@ -279,6 +285,12 @@ CASES = (
         _env({"name": "A", "value": "1"}, {"name": "A", "value": "2"}),
     ),
     Case("CDI name without a class", API, "must read vendor.com/class=name", _one(inject={"cdiDevices": ["gpu0=1"]})),
+    Case(
+        "CDI class that ends in a dot",
+        API,
+        "must read vendor.com/class=name",
+        _one(inject={"cdiDevices": ["vendor.com/gpu.={name}"]}),
+    ),
     # ---- pools
     Case(
         "serves an unknown entry",
@@ -375,6 +387,19 @@ CASES = (
         "must read vendor.com/class=name",
         _agent(driverAccess={"cdiDevice": "nvidia.com/gpu"}),
     ),
+    Case(
+        "management device that ends in a dash",
+        API,
+        "must read vendor.com/class=name",
+        _agent(driverAccess={"cdiDevice": "management.nvidia.com/gpu=all-"}),
+    ),
+    Case(
+        "management device of a vendor that begins with a digit",
+        API,
+        "must read vendor.com/class=name",
+        _agent(driverAccess={"cdiDevice": "1nvidia.com/gpu=all"}),
+    ),
+    Case("driver root of two slashes", API, "must be / or an absolute path", _agent(driverAccess={"driverRoot": "//"})),
     Case("bare On", API, 'supported values: "None", "Prometheus"', _agent(deviceMetrics="On")),
     Case("labels by another name", API, 'supported values: "None", "NFD"', _agent(nodeFeatures="GFD")),
     Case(

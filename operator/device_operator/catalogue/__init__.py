@@ -41,7 +41,7 @@ def find(name: str, *, path: str) -> Preset:
     known = presets()
     if name in known:
         return known[name]
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}? " if near else ""
     raise PresetError(f"{path}: {name!r} is no preset: {hint}There are: {', '.join(known)}")
 

@@ -12,6 +12,9 @@ FILES: Final = "files"
 SIMULATED: Final = "simulated"
 NVML: Final = "nvml"
 SOURCES: Final = (PCI, SYSFS, FILES, SIMULATED, NVML)
+MIG: Final = "nvml: {kind: MIG}"
+"""No source of its own: the finds of `nvml` that have more attributes than its GPUs."""
+_GPU: Final = "nvml: {kind: GPU}"
 
 _HARDWARE = (PCI, SYSFS, FILES, NVML)
 
@@ -20,7 +23,7 @@ _HARDWARE = (PCI, SYSFS, FILES, NVML)
 class Attribute:
     """A name that placeholders, `include`, `exclude` and `unit` may use.
 
-    `sources`: the sources whose devices can have it; an absent attribute never matches.
+    `sources`: the sources whose devices can have it, or MIG; an absent attribute never matches.
     """
 
     name: str
@@ -29,12 +32,14 @@ class Attribute:
 
 
 ATTRIBUTES: Final = (
-    Attribute("name", SOURCES, "kernel name, or the PCI address, or the file's name"),
+    Attribute("name", SOURCES, "kernel name, PCI address or file's name; of a GPU or MIG device its UUID"),
     Attribute("subsystem", _HARDWARE, "kernel subsystem of the device, such as pci, block, misc"),
     Attribute("driver", _HARDWARE, "driver bound to the device or to its nearest ancestor that has one"),
     Attribute("numaNode", SOURCES, "NUMA node, absent where the hardware does not say"),
     Attribute(
-        "index", (SYSFS, FILES, SIMULATED, NVML), "number at the end of the kernel name; of a GPU its number in NVML"
+        "index",
+        (SYSFS, FILES, SIMULATED, NVML),
+        "number at the end of the kernel name; of a GPU its number in NVML, of a MIG device such as 0:1",
     ),
     Attribute("path", _HARDWARE, "path of the device's first own node below /dev"),
     Attribute("iommuGroup", _HARDWARE, "number of the IOMMU group of the device or its nearest PCI function"),
@@ -72,6 +77,11 @@ ATTRIBUTES: Final = (
             ("driverVersion", "version of the driver, such as 580.95.05"),
             ("cudaVersion", "highest CUDA version of the driver, such as 13.0"),
             ("migMode", "Enabled or Disabled; absent where the GPU has no MIG"),
+        )
+    ),
+    *(
+        Attribute(name, (MIG,), text)
+        for name, text in (
             ("profile", "profile of a MIG device, such as 1g.10gb"),
             ("parentUuid", "UUID of the GPU that a MIG device is on"),
             ("gi", "GPU instance of a MIG device"),
@@ -101,7 +111,10 @@ def file_attribute(name: str) -> tuple[str, str] | None:
 
 
 def attribute_problem(name: str, *, sources: Collection[str], also: Iterable[str] = ()) -> str | None:
-    """Why no device of `sources` can have the attribute, with what could be meant; None when one can."""
+    """Why no device of `sources` can have the attribute, with what could be meant; None when one can.
+
+    `sources`: names of sources, and MIG beside `nvml` where that finds MIG devices.
+    """
     extra = tuple(also)
     if name in extra:
         return None
@@ -123,4 +136,7 @@ def attribute_problem(name: str, *, sources: Collection[str], also: Iterable[str
 def _wrong_source(name: str, having: tuple[str, ...], sources: Collection[str]) -> str | None:
     if set(having) & set(sources):
         return None
-    return f"devices of {', '.join(sorted(sources))} have no attribute {name!r}; it belongs to {', '.join(having)}"
+    given = sorted(set(sources) - {MIG})
+    if MIG in having:
+        given = [_GPU if source == NVML else source for source in given]
+    return f"devices of {', '.join(given)} have no attribute {name!r}; it belongs to {', '.join(having)}"

@@ -7,7 +7,18 @@ import re
 from collections.abc import Iterable, Iterator
 
 from device_agent.contract import attributes, names
-from device_agent.contract.document import DeviceNode, Document, Env, Mount, OwnNodes, Resource, SimulatedSource
+from device_agent.contract.document import (
+    DeviceEntry,
+    DeviceNode,
+    Document,
+    Env,
+    Match,
+    Mount,
+    NvmlKind,
+    OwnNodes,
+    Resource,
+    SimulatedSource,
+)
 from device_agent.contract.template import POSITION, Template, TemplateError, parse_template
 
 MAX_REPLICAS = 10_000
@@ -95,7 +106,9 @@ def _resource(resource: Resource, where: str) -> Iterator[str]:
     if unclear:
         return  # what attributes there are depends on the sources
     yield from _sources(resource, where)
-    yield from _attributes(resource, where, sources_of(resource))
+    if resource.devices:  # without any, no attribute is there to be judged
+        yield from _matches(resource, where)
+        yield from _attributes(resource, where, frozenset().union(*map(_having, resource.devices)))
     yield from _name(resource.name, f"{where}.name")
     yield from _sharing(resource, where)
     yield from _inject(resource, where)
@@ -148,6 +161,23 @@ def _simulated(source: SimulatedSource, at: str) -> Iterator[str]:
             return
 
 
+def _having(entry: DeviceEntry) -> frozenset[str]:
+    """The sources that an entry's devices have attributes of."""
+    mig = entry.nvml is not None and entry.nvml.kind is NvmlKind.MIG
+    return frozenset({entry.kind, attributes.MIG} if mig else {entry.kind})
+
+
+def _matches(resource: Resource, where: str) -> Iterator[str]:
+    every: list[tuple[str, Match]] = [(f"exclude[{i}]", match) for i, match in enumerate(resource.exclude)]
+    for i, entry in enumerate(resource.devices):
+        every += [(f"devices[{i}].include[{j}]", match) for j, match in enumerate(entry.include)]
+    every += [(f"sharing.perDevice[{i}].match", per.match) for i, per in enumerate(resource.sharing.per_device)]
+    every += [(f"health.unhealthyWhen[{i}]", match) for i, match in enumerate(resource.health.unhealthy_when)]
+    for field, match in every:
+        if not match.values:
+            yield f"{where}.{field}.values: is empty, so nothing matches; give at least one value, or remove the entry"
+
+
 def _attributes(resource: Resource, where: str, sources: frozenset[str]) -> Iterator[str]:
     def check(name: str, at: str, also: Iterable[str] = ()) -> Iterator[str]:
         problem = attributes.attribute_problem(name, sources=sources, also=also)
@@ -157,7 +187,7 @@ def _attributes(resource: Resource, where: str, sources: frozenset[str]) -> Iter
     for i, entry in enumerate(resource.devices):
         for j, match in enumerate(entry.include):
             at = f"{where}.devices[{i}].include[{j}].attribute"
-            if problem := attributes.attribute_problem(match.attribute, sources={entry.kind}):
+            if problem := attributes.attribute_problem(match.attribute, sources=_having(entry)):
                 yield f"{at}: {problem}"
     for i, match in enumerate(resource.exclude):
         yield from check(match.attribute, f"{where}.exclude[{i}].attribute")
@@ -199,8 +229,9 @@ def _sharing(resource: Resource, where: str) -> Iterator[str]:
     for field, replicas in everything:
         if not 1 <= replicas <= MAX_REPLICAS:
             yield f"{where}.{field}: {replicas} must be from 1 to {MAX_REPLICAS}; 1 means not shared"
-    if sharing.max_per_container < 0 or resource.max_devices < 0:
-        yield f"{where}: maxPerContainer and maxDevices must be 1 or more; omit them for no limit"
+    for field, limit in (("maxDevices", resource.max_devices), ("sharing.maxPerContainer", sharing.max_per_container)):
+        if limit < 0:
+            yield f"{where}.{field}: {limit} must be 1 or more; omit it for no limit"
     for count in allocation.counts:
         if count < 1:
             yield f"{where}.allocation.counts: {count} must be 1 or more"
@@ -233,7 +264,7 @@ def _inject(resource: Resource, where: str) -> Iterator[str]:
     for i, name in enumerate(inject.cdi_devices):
         template = _parsed(name)
         if template and not ("=" in template.prefix and names.CDI_NAME.fullmatch("0".join(template.parts[::2]))):
-            yield f"{where}.inject.cdiDevices[{i}]: {name!r} must read vendor.com/class=name"
+            yield f"{where}.inject.cdiDevices[{i}]: {name!r} must read vendor.com/class=name; {names.CDI_RULE}"
 
 
 def _device_node(node: DeviceNode, resource: Resource, at: str) -> Iterator[str]:

@@ -119,7 +119,7 @@ def _name(data: object) -> str:
     return (
         "null"
         if data is None
-        else {dict: "an object", list: "a list", float: "a number"}.get(
+        else {dict: "an object", list: "a list", float: "a fraction"}.get(
             type(data), _NAMES.get(type(data), type(data).__name__)
         )
     )

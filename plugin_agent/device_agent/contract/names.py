@@ -51,9 +51,11 @@ MAX_NAMES_PER_ENTRY: Final = 16
 """Resource names that one entry with placeholders may give on one node."""
 
 CDI_NAME: Final = re.compile(
-    r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*=[A-Za-z0-9](?:[A-Za-z0-9_.:-]*[A-Za-z0-9])?"
+    r"[A-Za-z](?:[A-Za-z0-9._-]*[A-Za-z0-9])?/[A-Za-z](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
+    r"=[A-Za-z0-9](?:[A-Za-z0-9_.:-]*[A-Za-z0-9])?"
 )
 """vendor/class=name by the CDI specification: with another one the runtime refuses the container."""
+CDI_RULE: Final = "each part ends with a letter or digit, the first two begin with a letter"
 
 _NAME_PART = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _DOMAIN = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)*")

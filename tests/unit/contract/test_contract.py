@@ -83,6 +83,7 @@ def test_another_shape_is_refused_with_its_path(raw: bytes, message: str):
     [
         ({"sharing": {"replicas": True}}, "r.sharing.replicas: must be a whole number, not true or false"),
         ({"sharing": {"replicas": "2"}}, "r.sharing.replicas: must be a whole number, not a string"),
+        ({"sharing": {"replicas": 2.5}}, "r.sharing.replicas: must be a whole number, not a fraction"),
         ({"allocation": {"policy": "packed"}}, "r.allocation.policy: must be one of Packed, Spread, Topology"),
         ({"devices": [{"file": {}}]}, "r.devices[0].file: unknown field: did you mean files?"),
         ({"inject": {"mounts": [{"hostPath": "/a"}]}}, "r.inject.mounts[0].containerPath: is missing"),
@@ -125,6 +126,8 @@ def test_an_ill_typed_field_is_refused_with_its_path(fields: dict[str, Any], mes
         ({"sharing": {"replicas": 0}}, "replicas: 0 must be from 1 to 10000"),
         ({"allocation": {"counts": [4]}, "sharing": {"maxPerContainer": 2}}, "more than sharing.maxPerContainer 2"),
         ({"allocation": {"counts": [0]}}, "counts: 0 must be 1 or more"),
+        ({"maxDevices": -1}, "spec.resources[0].maxDevices: -1 must be 1 or more; omit it for no limit"),
+        ({"sharing": {"maxPerContainer": -1}}, "spec.resources[0].sharing.maxPerContainer: -1 must be 1 or more"),
         ({"inject": {"env": [{"name": "1A", "value": ""}]}}, "no name of an environment variable"),
         ({"inject": {"env": [{"name": "A", "value": "{"}]}}, "single '{'"),
         ({"inject": {"env": [{"name": "A", "value": "{}"}]}}, "no attribute name"),
@@ -134,6 +137,10 @@ def test_an_ill_typed_field_is_refused_with_its_path(fields: dict[str, Any], mes
         ({"inject": {"cdiDevices": ["gpu"]}}, "must read vendor.com/class=name"),
         ({"inject": {"cdiDevices": ["v.com/c=a b"]}}, "must read vendor.com/class=name"),
         ({"inject": {"cdiDevices": ["v.com/{name}=a"]}}, "must read vendor.com/class=name"),
+        ({"inject": {"cdiDevices": ["v.com-/c={name}"]}}, "each part ends with a letter or digit"),
+        ({"inject": {"cdiDevices": ["1v.com/c={name}"]}}, "must read vendor.com/class=name"),
+        ({"inject": {"cdiDevices": ["v.com/c.={name}"]}}, "must read vendor.com/class=name"),
+        ({"inject": {"cdiDevices": ["v.com/c={name}-"]}}, "must read vendor.com/class=name"),
         ({"inject": {"deviceNodes": [{}]}}, "give either own"),
         ({"inject": {"deviceNodes": [{"own": "a", "hostPath": "/dev/a"}]}}, "give either own"),
         ({"inject": {"deviceNodes": [{"own": "/dev/a"}]}}, "glob below /dev"),
@@ -166,6 +173,65 @@ def test_each_mistake_gets_one_line_that_says_how_to_mend_it(fields: dict[str, A
     found = problems(entry(**fields))
     assert any(message in line for line in found), found
     assert all("\n" not in line and line.startswith("spec.resources[0]") for line in found)
+
+
+def test_an_entry_without_sources_is_told_that_alone():
+    (line,) = problems(entry(devices=[], unit="colour", inject={"env": [{"name": "A", "value": "{uuid}"}]}))
+    assert "devices: is empty" in line
+
+
+MATCH = {"attribute": "profile", "values": ["1g.*"]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [
+        ({"name": "nvidia.com/mig-{profile}"}, "name"),
+        ({"unit": "parentUuid"}, "unit"),
+        ({"exclude": [MATCH]}, "exclude[0].attribute"),
+        ({"devices": [{"nvml": {}, "include": [MATCH]}]}, "devices[0].include[0].attribute"),
+        (
+            {"devices": [{"nvml": {}, "include": [MATCH]}, {"nvml": {"kind": "MIG"}}]},
+            "devices[0].include[0].attribute",
+        ),
+        ({"sharing": {"perDevice": [{"match": MATCH, "replicas": 2}]}}, "sharing.perDevice[0].match.attribute"),
+        ({"health": {"unhealthyWhen": [MATCH]}}, "health.unhealthyWhen[0].attribute"),
+        ({"inject": {"env": [{"name": "A", "value": "{gi}"}]}}, "inject.env[0].value"),
+        ({"inject": {"cdiDevices": ["nvidia.com/gpu={ci}"]}}, "inject.cdiDevices[0]"),
+    ],
+)
+def test_whole_gpus_have_nothing_of_a_partition(fields: dict[str, Any], path: str):
+    (line,) = problems({"name": "nvidia.com/gpu", "devices": [{"nvml": {"kind": "GPU"}}], **fields})
+    assert line.startswith(f"spec.resources[0].{path}: devices of nvml: {{kind: GPU}} have no attribute ")
+    assert line.endswith("; it belongs to nvml: {kind: MIG}")
+
+
+@pytest.mark.parametrize("beside", [[], [{"nvml": {"kind": "GPU"}}], [{"files": {"paths": ["/dev/kvm"]}}]])
+def test_partitions_have_what_they_are_told_apart_by(beside: list[dict[str, Any]]):
+    devices = [{"nvml": {"kind": "MIG"}, "include": [MATCH]}, *beside]
+    assert (
+        problems({"name": "nvidia.com/{profile}", "devices": devices, "exclude": [MATCH], "unit": "parentUuid"}) == ()
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [
+        ({"exclude": [{"attribute": "name", "values": []}]}, "exclude[0]"),
+        (
+            {"devices": [{"simulated": {"count": 1}, "include": [{"attribute": "name", "values": []}]}]},
+            "devices[0].include[0]",
+        ),
+        (
+            {"sharing": {"perDevice": [{"match": {"attribute": "name", "values": []}, "replicas": 2}]}},
+            "sharing.perDevice[0].match",
+        ),
+        ({"health": {"unhealthyWhen": [{"attribute": "name", "values": []}]}}, "health.unhealthyWhen[0]"),
+    ],
+)
+def test_a_match_needs_a_value(fields: dict[str, Any], path: str):
+    (line,) = problems(entry(**fields))
+    assert line.startswith(f"spec.resources[0].{path}.values: is empty, so nothing matches")
 
 
 def test_the_same_resource_twice_names_both_entries():

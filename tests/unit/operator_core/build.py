@@ -80,6 +80,7 @@ def device(id_: str = "kvm", *, resource: str = KVM, health: str = "Healthy", **
 
 def daemonset(pool: str = "default", *, config_hash: str = "", template_hash: str = "", **fields: Any) -> DaemonSetView:
     annotations = {ANNOTATION_CONFIG_HASH: config_hash, ANNOTATION_TEMPLATE: template_hash}
+    annotations |= fields.pop("annotations", {})
     name = pool_daemonset(LAB, pool)
     fields.setdefault("serves", (KVM,))
     return DaemonSetView(name=name, uid=f"uid-{pool}", pool=pool, generation=1, annotations=annotations, **fields)

@@ -1,9 +1,11 @@
 """What is accepted and yet worth a word: variables that resources take from each other, and rights of agents."""
 
+import itertools
 from typing import Any
 
 import pytest
-from device_operator.caveats import caveats, env_clashes
+from device_operator import catalogue
+from device_operator.caveats import caveats, env_clashes, note, noted, nvml_entries
 from unit.operator_core.build import entry, spec
 
 GPU = {"name": "nvidia.com/gpu", "preset": "nvidia-gpu-env"}
@@ -100,10 +102,119 @@ def test_a_clash_is_told_with_the_way_out():
 
 
 def test_pools_without_nvidia_devices_have_nothing_to_tell():
-    assert caveats(spec(agent={"driverAccess": {"driverRoot": "/"}})) == ()
+    assert caveats(spec(agent={"deviceMetrics": "None", "nodeFeatures": "None"})) == ()
+
+
+@pytest.mark.parametrize(
+    ("agent", "named"),
+    [
+        ({"driverAccess": {"driverRoot": "/"}}, "agent.driverAccess has no effect"),
+        ({"deviceMetrics": "Prometheus"}, "agent.deviceMetrics has no effect"),
+        (
+            {"nodeFeatures": "NFD", "deviceMetrics": "Prometheus"},
+            "agent.deviceMetrics, agent.nodeFeatures have no effect",
+        ),
+    ],
+)
+def test_settings_for_nvidia_devices_that_reach_none_are_told(agent: dict[str, Any], named: str):
+    (text,) = caveats(spec(agent=agent))
+    assert text == f"pool default: {named}, because the pool serves no nvml devices"
+
+
+def test_settings_of_all_pools_are_meant_for_those_that_serve_nvidia_devices():
+    pools = [
+        {"name": n, "nodeSelector": {"x": n}, "serves": [r]} for n, r in (("gpu", GPU["name"]), ("kvm", "a.b/kvm"))
+    ]
+    agent = {"driverAccess": {"runtimeClass": "nvidia"}, "deviceMetrics": "Prometheus"}
+    given = {"resources": [GPU, entry("a.b/kvm")], "nodePools": pools}
+    assert caveats(spec({**given, "agent": agent})) == ()
+    pools[1]["agent"] = {"nodeFeatures": "NFD"}
+    (text,) = caveats(spec({**given, "agent": agent}))
+    assert text == "pool kvm: agent.nodeFeatures has no effect, because the pool serves no nvml devices"
+
+
+REACHES_NOBODY = "nvidia.com/gpu: containers get no device of it"
+UNUSABLE = "nvidia.com/gpu: containers get device nodes without /dev/nvidiactl"
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"preset": "nvidia-gpu-env", "inject": {"env": [{"name": "NVIDIA_GDS", "value": "enabled"}]}}, REACHES_NOBODY),
+        (
+            {"preset": "nvidia-gpu-env", "inject": {"env": [{"name": "GPU", "value": "{model} {position}"}]}},
+            REACHES_NOBODY,
+        ),
+        (
+            {"preset": "nvidia-gpu-mounts", "inject": {"mounts": [{"hostPath": "/opt", "containerPath": "/opt"}]}},
+            REACHES_NOBODY,
+        ),
+        ({"preset": "nvidia-gpu-cdi", "inject": {"cdiDevices": ["nvidia.com/gds=all"]}}, REACHES_NOBODY),
+        ({"preset": "nvidia-gpu-nodes", "inject": {"ownNodes": "None"}}, REACHES_NOBODY),
+        ({"preset": "nvidia-gpu-nodes", "inject": {"deviceNodes": [{"hostPath": "/dev/nvidia-fs0"}]}}, UNUSABLE),
+        ({"devices": [{"nvml": {"kind": "GPU"}}]}, UNUSABLE),
+        ({"preset": "nvidia-gpu-env", "inject": {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "{index}"}]}}, ""),
+        (
+            {
+                "preset": "nvidia-gpu-env",
+                "inject": {"ownNodes": "All", "deviceNodes": [{"hostPath": "/dev/nvidiactl"}]},
+            },
+            "",
+        ),
+        ({"preset": "nvidia-gpu-env", "inject": {"mounts": [{"hostPath": "/opt", "containerPath": "/opt"}]}}, ""),
+        ({"preset": "nvidia-gpu-cdi", "inject": {"env": [{"name": "NVIDIA_GDS", "value": "enabled"}]}}, ""),
+        ({"preset": "nvidia-mig-cdi", "inject": {"cdiDevices": ["nvidia.com/gpu={parentUuid}-{gi}"]}}, ""),
+        ({"preset": "nvidia-gpu-nodes", "inject": {"deviceNodes": [{"hostPath": "/dev/nvidiactl"}]}}, ""),
+    ],
+)
+def test_a_list_beside_a_preset_that_takes_the_device_away_is_told(fields: dict[str, Any], told: str):
+    text = texts({"cdiDevice": "management.nvidia.com/gpu=all"}, {"name": "nvidia.com/gpu", **fields})
+    assert text.startswith(f"pool default: {told}") if told else text == ""
+
+
+@pytest.mark.parametrize("preset", catalogue.presets())
+def test_presets_as_they_are_hand_their_device_over(preset: str):
+    found = texts({"cdiDevice": "management.nvidia.com/gpu=all"}, {"name": "nvidia.com/gpu", "preset": preset})
+    assert found == ""
+
+
+def test_one_entry_whose_names_clash_sets_and_many_set():
+    agent = {"cdiDevice": "management.nvidia.com/gpu=all"}
+    assert "nvidia.com/mig-{profile} sets NVIDIA_VISIBLE_DEVICES" in texts(agent, MIXED)
+    assert "nvidia.com/gpu, nvidia.com/mig set NVIDIA_VISIBLE_DEVICES" in texts(agent, GPU, MIG)
 
 
 def test_equal_caveats_of_pools_are_one_sentence():
     pools = [{"name": n, "nodeSelector": {"x": n}} for n in ("a", "b")]
     (text,) = caveats(spec({"resources": [GPU], "nodePools": pools, "agent": {"driverAccess": {"driverRoot": "/"}}}))
     assert text.startswith("pools a, b: the agents run privileged")
+
+
+@pytest.mark.parametrize(
+    "resources",
+    [
+        [entry()],
+        [GPU, MIXED],
+        [with_env("a.b/c", ("A", "1")), with_env("a.b/d", ("A", "1")), with_env("a.b/e", ("A", "2"))],
+    ],
+)
+def test_what_nodes_are_judged_by_can_be_read_back_from_what_runs(resources: list[dict[str, Any]]):
+    found = spec({"resources": resources})
+    document = found.document(found.pools[0])
+    clashes, nvml = noted(note(document))
+    assert nvml == nvml_entries(document)
+    entries = [r.name for r in document.resources]
+    assert [c.name for c in clashes] == [c.name for c in env_clashes(document)]
+    for read, made in zip(clashes, env_clashes(document), strict=True):
+        assert list(read.values) == list(made.values)
+        for pair in itertools.product(entries, repeat=2):
+            assert read.between(pair) == made.between(pair)
+
+
+def test_a_note_is_never_longer_than_an_object_may_carry():
+    long = {f"V{i}": "{name}" for i in range(32)}
+    resources = [with_env(f"a.b/{'r' * 55}{i}-{{name}}", *long.items()) for i in range(64)]
+    found = spec({"resources": resources})
+    document = found.document(found.pools[0])
+    assert len(note(document)) <= 64 * 1024
+    assert noted(note(document)) == ((), frozenset())

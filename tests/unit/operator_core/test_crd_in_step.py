@@ -13,7 +13,7 @@ import yaml
 from device_agent.contract import check, names
 from device_agent.contract.codec import camel
 from device_agent.contract.document import Resource
-from device_operator import nodes, status
+from device_operator import nodes, serving, status
 from device_operator.agent_settings import RESERVED_ENV, AgentSettings
 from device_operator.scheduling import TolerationOperator
 from device_operator.spec import _SPEC_FIELDS as SPEC_FIELDS
@@ -127,7 +127,7 @@ def test_the_status_is_cut_where_the_crd_ends():
     assert node["devices"]["maxItems"] == status.MAX_DEVICES
     assert node["devices"]["items"]["properties"]["allocatedTo"]["maxItems"] == status.MAX_HOLDERS
     assert node["message"]["maxLength"] >= nodes.MAX_MESSAGE
-    assert node["state"]["enum"] == list(nodes.State)
+    assert node["state"]["enum"] == list(serving.State)
 
 
 def test_render_counts_resources_and_pools_as_the_api_server_does():

@@ -49,7 +49,19 @@ def flat(found: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+ASKED = "/var/run/nvidia-container-devices"
+"""Where the vendor's runtime looks for the names of devices."""
+
+
+def asks(name: str) -> dict[str, Any]:
+    return {
+        f"mount {ASKED}/{name}": {"name": "asks-runtime", "readOnly": True},
+        "volume asks-runtime": {"path": "/dev/null", "type": "CharDevice"},
+    }
+
+
 RUNTIME = {
+    **asks("all"),
     "pod runtimeClassName": "nvidia",
     "env NVIDIA_VISIBLE_DEVICES": "all",
     "env NVIDIA_DRIVER_CAPABILITIES": "utility",
@@ -83,7 +95,11 @@ PRIVILEGED = {
         (
             MIG,
             {"runtimeClass": "nvidia", "cdiDevice": MANAGEMENT},
-            {"pod runtimeClassName": "nvidia", "env NVIDIA_VISIBLE_DEVICES": MANAGEMENT},
+            {
+                **asks("cdi/management.nvidia.com/gpu/all"),
+                "pod runtimeClassName": "nvidia",
+                "env NVIDIA_VISIBLE_DEVICES": MANAGEMENT,
+            },
         ),
         (
             MIG,
@@ -106,10 +122,16 @@ def test_a_driver_root_is_a_privileged_container_that_reads(resource: dict[str, 
     assert found == PRIVILEGED
 
 
-def test_a_driver_that_its_own_container_mounts_later_is_seen():
-    found = added(GPU, driverAccess={"driverRoot": "/run/nvidia/driver"})
+@pytest.mark.parametrize("root", ["/run/nvidia/driver", "/var/run/nvidia/driver"])
+def test_a_driver_that_its_own_container_mounts_later_is_seen(root: str):
+    found = added(GPU, driverAccess={"driverRoot": root})
     assert found["mount /driver-root"]["mountPropagation"] == "HostToContainer"
-    assert found["volume driver-root"]["path"] == "/run/nvidia/driver"
+    assert found["volume driver-root"]["path"] == root
+
+
+@pytest.mark.parametrize("root", ["/", "/home/kubernetes/bin/nvidia", "/runtime/driver"])
+def test_a_driver_elsewhere_is_a_plain_directory(root: str):
+    assert "mountPropagation" not in added(GPU, driverAccess={"driverRoot": root})["mount /driver-root"]
 
 
 def test_device_metrics_are_a_variable():
@@ -158,3 +180,12 @@ def test_a_variable_of_the_admins_own_is_not_given_twice():
     )
     given = [(e["name"], e.get("value")) for e in env["spec"]["containers"][0]["env"]]
     assert [value for name, value in given if name == "NVIDIA_VISIBLE_DEVICES"] == ["void"]
+    assert "asks-runtime" not in [v["name"] for v in env["spec"]["volumes"]]
+
+
+def test_a_device_whose_name_no_mount_may_have_is_asked_for_by_variable_alone():
+    access = {"runtimeClass": "nvidia", "cdiDevice": "management.nvidia.com/gpu=0:1"}
+    assert added(GPU, driverAccess=access) == {
+        "pod runtimeClassName": "nvidia",
+        "env NVIDIA_VISIBLE_DEVICES": "management.nvidia.com/gpu=0:1",
+    }

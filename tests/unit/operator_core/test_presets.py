@@ -179,6 +179,7 @@ def test_the_agents_document_has_the_result_and_no_preset():
             "spec.resources[0].preset: 'nvidia-gpu-cid' is no preset: did you mean nvidia-gpu-cdi?",
         ),
         ({"preset": "nvidia-mig"}, "did you mean nvidia-mig-"),
+        ({"preset": "NVIDIA-GPU-CDI"}, "did you mean nvidia-gpu-cdi?"),
         ({"preset": "zzz"}, "'zzz' is no preset: There are: nvidia-gpu-cdi"),
         ({"preset": 1}, "spec.resources[0].preset: must be the name of a preset"),
         ({"preset": "nvidia-gpu-cdi", "inject": []}, "spec.resources[0].inject: must be an object, not a list"),

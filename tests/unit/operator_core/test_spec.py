@@ -114,7 +114,28 @@ def test_a_pool_that_cannot_be(fields: dict[str, object], message: str):
     assert message in problems(obj(nodePools=[{"name": "edge", **fields}]))
 
 
+def _access(**fields: object) -> dict[str, object]:
+    return {"driverAccess": fields}
+
+
 BAD_AGENT = [
+    (_access(), "spec.agent.driverAccess: needs either runtimeClass or cdiDevice"),
+    (_access(runtimeClass="nvidia", driverRoot="/"), "or driverRoot alone"),
+    (_access(runtimeClass="n" * 254), "is no name of a RuntimeClass"),
+    (_access(runtimeClass="NVIDIA"), "spec.agent.driverAccess.runtimeClass: 'NVIDIA' is no name of a RuntimeClass"),
+    (_access(driverRoot="//"), "spec.agent.driverAccess.driverRoot: '//' must be / or an absolute path"),
+    (_access(driverRoot="//run/nvidia/driver"), "must be / or an absolute path"),
+    (_access(driverRoot="/run/../etc"), "must be / or an absolute path"),
+    (_access(driverRoot="/run/nvidia/driver/"), "must be / or an absolute path"),
+    (_access(driverRoot="/run\0"), "must be / or an absolute path"),
+    (_access(cdiDevice="management.nvidia.com/gpu"), "spec.agent.driverAccess.cdiDevice: 'management.nvidia.com/gpu' must read"),
+    (_access(cdiDevice="nvidia.com/gpu=all-"), "must read vendor.com/class=name"),
+    (_access(cdiDevice="nvidia.com-/gpu=all"), "must read vendor.com/class=name"),
+    (_access(cdiDevice="1nvidia.com/gpu=all"), "must read vendor.com/class=name"),
+    (_access(cdiDevice="nvidia.com/gpu_=all"), "must read vendor.com/class=name"),
+    (_access(cdiDevice="nvidia.com/gpu=0,nvidia.com/gpu=1"), "must read vendor.com/class=name"),
+    ({"imagePullSecrets": [{"name": "a" * 254}]}, "is no name of a Secret"),
+    ({"priorityClassName": "a" * 254}, "is no name of a PriorityClass"),
     ({"image": "a b"}, "spec.agent.image: 'a b' must be an image reference"),
     ({"imagePullSecrets": [{"name": "A!"}]}, "spec.agent.imagePullSecrets[0].name: 'A!' is no name of a Secret"),
     ({"resources": {"limits": {"memory": "64MB"}}}, "spec.agent.resources.limits.memory: '64MB' is no quantity"),
@@ -242,6 +263,10 @@ def test_what_the_api_server_would_refuse_in_the_daemonset_is_refused_before(giv
         _term(matchExpressions=[{"key": "a", "operator": "Gt", "values": ["007"]}]),
         obj(agent={"resources": {"limits": {"cpu": 1, "memory": "1Gi", "ephemeral-storage": "1e9"}}}),
         obj(agent={"kubeletRootDir": "/var/lib/..kubelet/k0s.d"}),
+        obj(agent=_access(driverRoot="/")),
+        obj(agent=_access(driverRoot="/home/kubernetes/bin/nvidia")),
+        obj(agent=_access(cdiDevice="management.nvidia.com/gpu=all")),
+        obj(agent=_access(cdiDevice="runtime.nvidia.com/gpu=GPU-1:0_a.b")),
     ],
 )
 def test_what_the_api_server_takes_is_not_refused(given: object):

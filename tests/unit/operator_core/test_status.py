@@ -669,7 +669,7 @@ def test_several_containers_with_a_collision_are_counted():
         ("GPU-2", GPU, "b"),
         ("M-2", "nvidia.com/mig-1g.10gb", "b"),
     )
-    assert found["nodes"][0]["message"].endswith(", and 1 more containers")
+    assert found["nodes"][0]["message"].endswith(", and 1 more container")
 
 
 def test_what_an_admin_should_know_stands_in_the_message_of_accepted():
@@ -679,3 +679,38 @@ def test_what_an_admin_should_know_stands_in_the_message_of_accepted():
     )
     assert "nvidia.com/gpu, nvidia.com/mig-{profile} set NVIDIA_VISIBLE_DEVICES" in text
     assert "the agents run privileged" in message(gpus(access="driverRoot"), "Accepted")
+
+
+def after_a_rejected_edit(found: Spec, **seen: Any) -> dict[str, Any]:
+    """The status of an object that ran `found` when an edit was refused."""
+    (made,) = (m for m in render(LAB, found, SETTINGS) if m.kind == "DaemonSet")
+    notes = made.body["metadata"]["annotations"]
+    runs = daemonset(serves=tuple(r.name for r in found.resources), annotations=notes)
+    return status(WRONG, nodes=(node(),), pods=(pod(),), daemonsets=(runs,), generation=2, **seen)
+
+
+def test_a_rejected_edit_does_not_hide_what_containers_lack():
+    found = spec({"resources": [{"name": GPU, "preset": "nvidia-gpu-env"}, {"name": MIG, "preset": "nvidia-mig-env"}]})
+    both = [{"namespace": "ml", "pod": "a", "container": "train"}]
+    small = "nvidia.com/mig-1g.10gb"
+    holding = inventory(
+        resources=[counts(GPU), counts(small, entry=MIG)],
+        devices=[device("GPU-1", resource=GPU, allocatedTo=both), device("MIG-1", resource=small, allocatedTo=both)],
+    )
+    (only,) = after_a_rejected_edit(found, inventories=(holding,))["nodes"]
+    assert only["reason"] == "EnvCollision"
+    assert "NVIDIA_VISIBLE_DEVICES" in only["message"]
+
+
+def test_a_rejected_edit_does_not_make_a_missing_driver_a_refusal():
+    found = spec({"resources": [{"name": GPU, "preset": "nvidia-gpu-cdi"}]})
+    silent = inventory(resources=[counts(GPU, healthy=0, message="driver not loaded")])
+    (only,) = after_a_rejected_edit(found, inventories=(silent,))["nodes"]
+    assert only["reason"] == "DriverUnavailable"
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"env": [], "nvml": 5}', '{"env": {"A": ["x"]}}'])
+def test_a_note_that_somebody_wrote_over_is_no_note(text: str):
+    seen = fleet(1)
+    seen["daemonsets"] = (daemonset(annotations={"device-operator.io/judged-by": text}),)
+    assert status(WRONG, **seen)["nodes"][0]["reason"] == "Serving"

@@ -114,3 +114,33 @@ def test_the_preset_of_an_entry_is_rendered_as_what_it_stands_for(
     config_map, _ = yaml.safe_load_all(capsys.readouterr().out)
     assert "nvidia.com/gpu={uuid}" in config_map["data"]["config.json"]
     assert "preset" not in config_map["data"]["config.json"]
+
+
+GPUS = """
+apiVersion: device-operator.io/v1alpha1
+kind: DevicePluginConfig
+metadata: {name: gpus}
+spec:
+  resources:
+  - {name: nvidia.com/gpu, preset: nvidia-gpu-cdi}
+  agent: {driverAccess: {driverRoot: /}}
+"""
+
+
+def test_what_the_condition_accepted_would_say_is_said_beside_the_manifests(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(f"{GOOD}---{GPUS}")
+    assert main(["render", "-f", str(file)]) == 0
+    out, err = capsys.readouterr()
+    assert len(list(yaml.safe_load_all(out))) == 4
+    (line,) = err.splitlines()
+    assert line.startswith(f"device-operator: {file}: document 2: gpus: pool default: the agents run privileged")
+
+
+def test_a_file_that_is_refused_has_no_remarks(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(f"{GPUS}---\n{GOOD.replace('simulated', 'simulator')}")
+    assert main(["render", "-f", str(file)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "privileged" not in err

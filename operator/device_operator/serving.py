@@ -1,0 +1,140 @@
+"""What the report of a node's agent comes to: the verdict on a node whose agent is at work. Pure.
+
+An agent says of each resource at most one thing, and of each device its health; the node has one reason. So the order
+here is a choice: first what stops everything (another configuration than ours), then what the kubelet does not offer,
+what containers got wrong, single devices, and last what only the numbers lack.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from device_operator.caveats import EnvClash
+
+FOREIGN_PLUGIN: Final = "ForeignPlugin"
+"""With this an agent's message begins where another device plugin has the name."""
+REFUSED: Final = "ResourceRefused"
+DRIVER_UNAVAILABLE: Final = "DriverUnavailable"
+NO_DEVICES: Final = "NoDevices"
+
+
+class State(StrEnum):
+    SERVING = "Serving"
+    PENDING = "Pending"
+    STALE = "Stale"
+    FAILED = "Failed"
+    NO_DEVICES = "NoDevices"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Of a node. `grace`: without a cause that would be worth an alarm yet; `problem`: something is not as wanted."""
+
+    state: State
+    reason: str
+    message: str = ""
+    grace: bool = False
+    problem: bool = True
+
+
+def reported(
+    status: Mapping[str, Any], *, clashes: Sequence[EnvClash] = (), nvml: Collection[str] = (), fresh: bool = False
+) -> Verdict:
+    """What the status of an inventory comes to.
+
+    `clashes`: of the environment variables that the pool's resources set; `nvml`: names of entries with devices of the
+    NVIDIA driver; `fresh`: the agent is Ready since a moment ago, and may not have asked the kubelet yet.
+    """
+    resources: Sequence[Mapping[str, Any]] = status.get("resources") or ()
+    devices = sum(int(r.get("devices", 0)) for r in resources)
+    state = State.SERVING if devices else State.NO_DEVICES
+    if error := status.get("configError"):
+        return Verdict(state, "ConfigError", f"the agent keeps its previous configuration: {error}")
+    if left_out := unregistered(status):
+        foreign = [text for text in left_out if f": {FOREIGN_PLUGIN}: " in text]
+        return Verdict(state, FOREIGN_PLUGIN if foreign else "NotRegistered", "; ".join(foreign or left_out))
+    said = _said(status, nvml)
+    for reason in (REFUSED, DRIVER_UNAVAILABLE):
+        if texts := said[reason]:
+            return Verdict(state, reason, "; ".join(texts))
+    # an agent that has just started tells these two before it has asked the kubelet
+    unknown = [str(r["name"]) for r in resources if r.get("devices") and not r.get("registered", True)]
+    if unknown and not fresh:
+        return Verdict(state, "NotRegistered", f"the kubelet does not know {', '.join(unknown)} yet")
+    if clashed := _clashed(status, clashes):
+        others = len(clashed) - 1
+        more = f", and {others} more container{'s' * (others > 1)}" if others else ""
+        return Verdict(state, "EnvCollision", clashed[0] + more)
+    if unhealthy := [d for d in status.get("devices") or () if d.get("health") == "Unhealthy"]:
+        first = unhealthy[0]
+        text = f"{len(unhealthy)} of {devices} devices Unhealthy: {first.get('id')} ({first.get('reason', '')})"
+        return Verdict(state, "DevicesUnhealthy", text + (" and others" if len(unhealthy) > 1 else ""))
+    if status.get("podResources") == "Unavailable" and not fresh:
+        text = "the kubelet's pod-resources socket gives no answer, so holders are unknown: check agent.kubeletRootDir"
+        return Verdict(state, "PodResourcesUnavailable", text)
+    if not devices:
+        nothing = "; ".join([*said[NO_DEVICES], *(status.get("nothingFound") or ())])
+        text = nothing or "the agent found nothing to serve; excluded in the inventory says what it left out"
+        return Verdict(state, NO_DEVICES, text, problem=False)
+    return Verdict(state, "Serving", problem=False)
+
+
+def _said(status: Mapping[str, Any], nvml: Collection[str]) -> Mapping[str, list[str]]:
+    """What the agent says of resources, by the reason that it comes to; equal texts once, with all names.
+
+    An agent says one thing of a resource: that it refuses it, why its source finds nothing, or why the kubelet does
+    not know it (`unregistered`). Only refusals leave devices behind among the excluded ones; a rendered name that is
+    refused has no entry beside it.
+    """
+    found: dict[str, defaultdict[str, list[str]]] = {
+        reason: defaultdict(list) for reason in (REFUSED, DRIVER_UNAVAILABLE, NO_DEVICES)
+    }
+    refused = set(status.get("refusedEntries") or ())
+    for resource in status.get("resources") or ():
+        message, name, devices = resource.get("message"), resource["name"], resource.get("devices")
+        if not message or (devices and not resource.get("registered", True)):
+            continue
+        entry = resource.get("entry", name)
+        if entry in refused or ("entry" not in resource and "{" not in name):
+            reason = REFUSED
+        elif entry in nvml:
+            reason = DRIVER_UNAVAILABLE
+        else:
+            reason = REFUSED if devices else NO_DEVICES
+        found[reason][message].append(name)
+    return {reason: [f"{', '.join(told)}: {text}" for text, told in texts.items()] for reason, texts in found.items()}
+
+
+def unregistered(status: Mapping[str, Any]) -> list[str]:
+    """Why the kubelet does not know resources that have devices: one sentence for each cause that the agent tells."""
+    why: defaultdict[str, list[str]] = defaultdict(list)
+    for resource in status.get("resources") or ():
+        if resource.get("devices") and not resource.get("registered", True) and resource.get("message"):
+            why[resource["message"]].append(resource["name"])
+    return [
+        f"{', '.join(found)} {'is' if len(found) == 1 else 'are'} not registered with the kubelet: {message}"
+        for message, found in why.items()
+    ]
+
+
+def _clashed(status: Mapping[str, Any], clashes: Sequence[EnvClash]) -> list[str]:
+    """Containers that lack the value of a variable, because they hold two resources that set it."""
+    if not clashes:
+        return []
+    entry_of = {r["name"]: r.get("entry", r["name"]) for r in status.get("resources") or ()}
+    held: defaultdict[tuple[str, str, str], set[str]] = defaultdict(set)
+    for device in status.get("devices") or ():
+        for holder in device.get("allocatedTo") or ():
+            who = (holder.get("namespace", ""), holder.get("pod", ""), holder.get("container", ""))
+            held[who].add(device.get("resource", ""))
+    return [
+        f"container {container} of pod {namespace}/{pod} holds {' and '.join(both)}, which each set {clash.name}: "
+        "it has the value of one of them alone"
+        for (namespace, pod, container), resources in sorted(held.items())
+        if len(resources) > 1
+        for clash in clashes
+        if clash.between(entry_of.get(r, r) for r in sorted(resources))
+        for both in [[r for r in sorted(resources) if entry_of.get(r, r) in clash.values]]
+    ]
