@@ -48,6 +48,18 @@ def specify_management(kube: Kube, scenario: Scenario) -> None:
     specify(kube, scenario, "management", "--mode=management", "--vendor=management.nvidia.com", "--class=gpu")
 
 
+@contextmanager
+def runtime_setting(kube: Kube, line: str) -> Iterator[None]:
+    """Another line at the top of the runtime's configuration on node-1, which it reads for each container."""
+    file = kube.cluster.state / "nodes/node-1/nvidia/config.toml"
+    before = file.read_text()
+    file.write_text(f"{line}\n{before}")
+    try:
+        yield
+    finally:
+        file.write_text(before)
+
+
 def assert_the_pod_has_its_gpu_alone(kube: Kube, scenario: Scenario, **fields: object) -> None:
     with kube.pod("one", limits={GPU: 1}, node="node-1", script=SHOW_NODES, **fields):
         ((held,),) = kube.held_ids(1, resource=GPU).values()
@@ -66,8 +78,11 @@ def test_the_runtime_class_gives_the_agent_the_driver_and_pods_exactly_their_gpu
         assert_the_pod_has_its_gpu_alone(kube, driver, runtime_class="nvidia")
 
 
-def test_a_pod_gets_its_gpu_by_the_volume_mounts_preset(kube: Kube, driver: Scenario):
-    with served(kube, gpu(preset="nvidia-gpu-mounts"), driverAccess=RUNTIME_CLASS):
+def test_a_runtime_that_takes_mounts_alone_gives_the_agent_the_driver_and_a_pod_its_gpu(kube: Kube, driver: Scenario):
+    with (
+        runtime_setting(kube, "accept-nvidia-visible-devices-envvar-when-unprivileged = false"),
+        served(kube, gpu(preset="nvidia-gpu-mounts"), driverAccess=RUNTIME_CLASS),
+    ):
         kube.wait_node("node-1", GPU, 2, 2)
         assert_the_pod_has_its_gpu_alone(kube, driver, runtime_class="nvidia")
 

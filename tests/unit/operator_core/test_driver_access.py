@@ -73,7 +73,7 @@ PRIVILEGED = {
     "security capabilities": None,
     "volume driver-root": {"path": "/", "type": "DirectoryOrCreate"},
     "mount /driver-root": {"name": "driver-root", "readOnly": True},
-    "mount /dev": {"name": "dev", "readOnly": True},
+    "mount /dev": {"name": "dev"},
     "terminationMessagePath": "/tmp/termination-log",
 }
 
