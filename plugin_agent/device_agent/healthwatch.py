@@ -135,10 +135,11 @@ class HealthWatch:
         changed, parts = self._table.acknowledge(text, now=time.monotonic(), wall=datetime.now(tz=UTC))
         if parts:
             logger.info("failures acknowledged", extra={"parts": ",".join(parts), "annotation": text})
-            self._tell(changed)
         elif text and text != self._acknowledged and self.awaiting:
             logger.warning("the acknowledgement names no failure of now", extra={"annotation": text})
         self._acknowledged = text
+        if parts or changed:  # a list may change with any event: what was due by now, such as the end of a grace
+            self._tell(changed)
 
     def _tell(self, changed: frozenset[str]) -> None:
         self.stirred()
