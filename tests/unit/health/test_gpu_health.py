@@ -499,3 +499,14 @@ def test_a_gpu_that_broke_since_the_kubelet_heard_is_not_preferred():
     assert list(gpus.table.offered(NAME, free, at_least=2)) == ["GPU-1", "GPU-2"]
     assert gpus.table.offered(NAME, free, at_least=3) == free
     assert gpus.table.offered("example.com/none", free, at_least=1) == free
+
+
+def test_an_xid_counts_while_a_held_id_of_a_resource_that_left_is_listed():
+    """Nobody has found the device of that id, and no entry has rules for it."""
+    gpus = Gpus(gpu(0), resources=(gpu_resource(), gpu_resource("example.com/a")))
+    gpus.list(held("GPU-9", name="example.com/a"))
+    gpus.edit(gpu_resource(), units=(gpu(0),))
+    gpus.look()
+    assert gpus.xid(RESET_XID) == {NAME}
+    assert gpus.seen() == {"GPU-0": False}
+    assert gpus.device("GPU-9").reason == "Draining"
