@@ -169,7 +169,7 @@ class Agent:
         )
         self._allocatable = Allocatable(options.pod_resources, settings=settings)
         self._holders = HolderPoll(
-            self._pod_resources, ours=self._table.ours, deliver=self._holders_known, settings=settings
+            self._pod_resources, ours=self._table.could_serve, deliver=self._holders_known, settings=settings
         )
         self._reporter = (
             report.Reporter(

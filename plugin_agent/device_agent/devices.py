@@ -55,6 +55,7 @@ class DeviceTable:
 
     def __init__(self, document: Document) -> None:
         self._next = document
+        self._names_to_come = _names_of(document)
         self._entries = {r.name: r for r in document.resources}
         self._of_name: dict[str, Resource] = {}
         self._selection = Selection(units=(), excluded=(), refused={})
@@ -78,6 +79,7 @@ class DeviceTable:
     def configure(self, document: Document) -> None:
         """A new configuration; it counts from the next selection on, which must have been made with it."""
         self._next = document
+        self._names_to_come = _names_of(document)
 
     def apply_selection(self, selection: Selection, *, now: float, wall: datetime) -> frozenset[str]:
         """What one scan of the node gives."""
@@ -200,6 +202,14 @@ class DeviceTable:
     def ours(self, resource: str) -> bool:
         """Whether the name is served now, or stands in the configuration without a placeholder."""
         return resource in self._groups or (resource in self._entries and not parse_template(resource).names)
+
+    def could_serve(self, resource: str) -> bool:
+        """Whether the name is served, or the configuration may come to give it: holders of its ids have to be known.
+
+        The first list of a name must have the ids of it that are held, and is made before the next List is asked for.
+        """
+        fixed, domains = self._names_to_come
+        return self.ours(resource) or resource in fixed or resource.partition("/")[0] in domains
 
     def places(self, resource: str) -> Mapping[str, Place]:
         """Where each listed id of the resource is, for `allocation.preferred`."""
@@ -458,3 +468,10 @@ class DeviceTable:
         if name not in self._groups:
             del self._shapes[name]
         return before != after
+
+
+def _names_of(document: Document) -> tuple[frozenset[str], frozenset[str]]:
+    """The names that the entries give, and the domains of those with placeholders, which stand after the slash."""
+    rendered = [r.name for r in document.resources if parse_template(r.name).names]
+    fixed = frozenset(r.name for r in document.resources).difference(rendered)
+    return fixed, frozenset(name.partition("/")[0] for name in rendered)

@@ -156,7 +156,14 @@ class _Entry:
 
     def _exclude(self, members: Iterable[_Selected], reason: str, message: str) -> None:
         self._node.excluded += [
-            Excluded(id=m.label, source=m.find.source, entry=self._resource.name, reason=reason, message=message)
+            Excluded(
+                id=m.label,
+                source=m.find.source,
+                entry=self._resource.name,
+                reason=reason,
+                message=message,
+                hardware=m.find.sysfs_path or f"{m.find.source}:{m.label}",
+            )
             for m in members
         ]
 

@@ -1,7 +1,7 @@
 """The device table: what the kubelet is told, and that an id goes only when nobody can have it."""
 
 import pytest
-from device_agent.contract.document import Allocation, Ownership, Sharing, TopologyHints
+from device_agent.contract.document import Allocation, HealthRules, Match, Ownership, Sharing, TopologyHints
 from device_agent.devices import Advertised, Health, UnavailableDevice, UnknownDevice
 from device_agent.ledger import UNSEEN_SECONDS
 from device_agent.units import Excluded
@@ -268,6 +268,25 @@ def test_a_name_that_a_placeholder_gave_is_ours_while_it_is_served():
 # Replicas
 
 
+def test_an_id_that_is_held_under_a_name_of_a_placeholder_is_listed_with_the_first_device_of_that_name():
+    steps = Steps(resource("example.com/{name}"))
+    steps.scan()
+    assert steps.table.could_serve("example.com/gpu-x")
+    assert not steps.table.could_serve("example.org/gpu-x")
+    steps.list(held("gone", name="example.com/gpu-x"))
+    assert steps.table.resources() == ()
+    steps.scan(unit("a", name="example.com/gpu-x", entry="example.com/{name}"))
+    assert steps.send("example.com/gpu-x") == {"a": True, "gone": False}
+
+
+def test_names_of_a_configuration_that_the_next_scan_brings_could_be_served():
+    steps = Steps(resource())
+    steps.table.configure(document(resource(OTHER)))
+    assert steps.table.could_serve(NAME)
+    assert steps.table.could_serve(OTHER)
+    assert not steps.table.could_serve("example.com/neither")
+
+
 def test_raising_replicas_keeps_the_ids_there_are():
     steps = Steps()
     steps.scan(unit("a", replicas=2))
@@ -484,6 +503,21 @@ def test_a_device_that_an_edit_excludes_says_so_while_it_is_held():
 
 
 # Allocation and reports
+
+
+def test_a_device_of_several_finds_that_an_edit_excludes_goes_without_its_grace():
+    """What is excluded is called by the find's name, and the device by what its finds have in common."""
+    rules = HealthRules(removal_grace_seconds=60)
+    steps = Steps(resource(health=rules))
+    serial = unit("serial-7", hardware="devices/usb1/video4linux/video0")
+    steps.scan(serial)
+    steps.list({})
+    out = Excluded("video0", "sysfs", NAME, "Excluded", "exclude[0]", hardware="devices/usb1/video4linux/video0")
+    steps.table.configure(document(resource(health=rules, exclude=(Match("name", ("video0",)),))))
+    steps.scan(excluded=(out,))
+    assert (steps.device("serial-7").reason, steps.send()) == ("Draining", {"serial-7": False})
+    assert steps.list({}) == {NAME}
+    assert steps.seen() == {}
 
 
 def test_units_of_answers_in_the_order_asked_for_and_gives_out_unhealthy_devices():
