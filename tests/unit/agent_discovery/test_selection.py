@@ -63,6 +63,14 @@ def test_the_same_hardware_is_offered_once_whichever_source_finds_it(
         assert "example.com/one" in selected.excluded[0].message
 
 
+@pytest.mark.parametrize("find", [sysfs("video0", usb__port="1-4"), sim(3)], ids=["in sysfs", "nowhere"])
+def test_what_is_left_out_is_of_the_hardware_that_its_device_was_of(find: FoundDevice):
+    before = selection((entry("camera", "sysfs"), [[find]]))
+    exclude = [{"attribute": "name", "values": [find.name]}]
+    after = selection((entry("camera", "sysfs", exclude=exclude), [[find]]))
+    assert tuple(e.hardware for e in after.excluded) == before.units[0].hardware
+
+
 def test_ownership_none_observes_what_others_own_under_ids_of_its_own():
     nics = [pci("0000:00:01.0")]
     watch = entry("watch", "pci", ownership="None")
