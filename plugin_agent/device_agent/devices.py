@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from device_agent import offering
+from device_agent.advertisement import Advertisement
 from device_agent.allocation import Place
 from device_agent.conditions import Conditions, own
 from device_agent.contract.document import Document, Ownership, Resource, TopologyHints
@@ -32,19 +33,8 @@ from device_agent.listing import Device, Leaving, ghost, split_replica
 from device_agent.nvml import xids
 from device_agent.offering import HELD_AS
 from device_agent.snapshot import Advertised, DeviceState, Health, ResourceState, TableSnapshot
-from device_agent.topology import Affinity, Links, affinity, spot_of
+from device_agent.topology import Affinity, Links
 from device_agent.units import Selection, Unit
-
-__all__ = [
-    "Advertised",
-    "DeviceState",
-    "DeviceTable",
-    "Health",
-    "ResourceState",
-    "TableSnapshot",
-    "UnavailableDevice",
-    "UnknownDevice",
-]
 
 _Key = tuple[str, str]
 """(resource name, device id)."""
@@ -66,13 +56,7 @@ class DeviceTable:
         self._ledger = Ledger()
         self.conditions = Conditions(rule=xids.rule)
         """For its memory (`records`, `restore`, `revision`); what changes it comes in by the methods below."""
-        self._groups: dict[str, tuple[Device, ...]] = {}
-        self._index: dict[str, dict[str, Device]] = {}
-        self._advertised: dict[str, tuple[Advertised, ...]] = {}
-        self._shapes: dict[str, tuple[object, ...]] = {}
-        self._places: dict[str, dict[str, Place]] = {}
-        self._links: Links = {}
-        self._affinities: dict[str, Affinity | None] = {}
+        self._advertisement = Advertisement(hints=self._publishes_hints)
 
     # Events
 
@@ -134,9 +118,7 @@ class DeviceTable:
 
     def apply_links(self, links: Links) -> None:
         """The NVLinks between the node's GPUs; no list depends on them."""
-        if links != self._links:
-            self._links = links
-            self._affinities.clear()
+        self._advertisement.links(links)
 
     def allocation_begun(self, resource: str, ids: Sequence[str], *, now: float) -> int:  # noqa: ARG002
         """An Allocate or GetPreferredAllocation is being answered; the ticket is for `allocation_ended`."""
@@ -150,21 +132,21 @@ class DeviceTable:
 
     def resources(self) -> tuple[str, ...]:
         """The names served now, sorted; a name stays while it has listed ids."""
-        return tuple(self._advertised)
+        return self._advertisement.names()
 
     def advertised(self, resource: str) -> tuple[Advertised, ...]:
         """The list for ListAndWatch, by device and replica; empty for a name that is not served.
 
         To be asked for that message only: an id may be dropped once this has returned it as unhealthy.
         """
-        for device in self._of(resource):
+        for device in self._advertisement.devices(resource):
             for leaving in device.leaving.values():
                 leaving.shown = True
-        return self._advertised.get(resource, ())
+        return self._advertisement.list(resource)
 
     def listed(self, resource: str) -> tuple[Advertised, ...]:
         """The same for whoever only looks: nothing is taken as told to the kubelet."""
-        return self._advertised.get(resource, ())
+        return self._advertisement.list(resource)
 
     def units_of(self, resource: str, ids: Sequence[str]) -> tuple[tuple[str, Unit], ...]:
         """The units behind the ids of an Allocate.
@@ -176,7 +158,7 @@ class DeviceTable:
             UnknownDevice: not an id of the resource.
             UnavailableDevice: the device is gone, or not offered under this id.
         """
-        known = self._index.get(resource, {})
+        known = self._advertisement.ids(resource)
         asked: dict[str, list[str]] = {}
         for i in ids:
             if i not in known:
@@ -201,7 +183,7 @@ class DeviceTable:
 
     def ours(self, resource: str) -> bool:
         """Whether the name is served now, or stands in the configuration without a placeholder."""
-        return resource in self._groups or (resource in self._entries and not parse_template(resource).names)
+        return self._advertisement.has(resource) or (resource in self._entries and not parse_template(resource).names)
 
     def could_serve(self, resource: str) -> bool:
         """Whether the name is served, or the configuration may come to give it: holders of its ids have to be known.
@@ -213,50 +195,33 @@ class DeviceTable:
 
     def places(self, resource: str) -> Mapping[str, Place]:
         """Where each listed id of the resource is, for `allocation.preferred`."""
-        places = self._places.get(resource)
-        if places is None:
-            places = {
-                i: Place(device=device.unit.id, numa_node=device.unit.numa_node, replica=index)
-                for device in self._of(resource)
-                for i, index, _ in device.listed()
-            }
-            self._places[resource] = places
-        return places
+        return self._advertisement.places(resource)
 
     def offered(self, resource: str, ids: Sequence[str], *, at_least: int) -> Sequence[str]:
         """Those of the ids that are healthy now: the kubelet may not have heard yet. All of them when too few are."""
-        if all(a.healthy for a in self._advertised.get(resource, ())):
-            return ids
-        broken = {a.id for a in self._advertised[resource] if not a.healthy}
-        well = [i for i in ids if i not in broken]
-        return well if len(well) >= at_least else ids
+        return self._advertisement.offered(resource, ids, at_least=at_least)
 
     def affinity(self, resource: str) -> Affinity | None:
-        """How close its devices are to each other, for `allocation.preferred`; None where only NUMA nodes are known.
-
-        Made when it is first asked for after its devices or the links changed.
-        """
-        if resource not in self._affinities:
-            spots = {device.unit.id: spot_of(device.unit) for device in self._of(resource)}
-            self._affinities[resource] = affinity(spots, self._links)
-        return self._affinities[resource]
+        """How close its devices are to each other, for `allocation.preferred`; None where only NUMA nodes are known."""
+        return self._advertisement.affinity(resource)
 
     def held_ids(self) -> frozenset[str]:
         """Ids in use or on their way there, and the devices they are of: what `maxDevices` must not exchange."""
         used = self._ledger.used()
         ids = {i for _, i in used}
         for resource, i in used:
-            device = self._index.get(resource, {}).get(i)
+            device = self._advertisement.ids(resource).get(i)
             ids.add(device.unit.id if device else split_replica(i)[0])
         return frozenset(ids)
 
     def snapshot(self) -> TableSnapshot:
         """Everything that reports and metrics need."""
-        idle = {name for name in self._entries if name not in self._groups and self.ours(name)}
+        served = self._advertisement.groups()
+        idle = [name for name in self._entries if name not in served and self.ours(name)]
         found = {device.unit.entry for device in self._devices.values()}  # their resources have the note
         notes = {entry: note for entry, note in self._selection.notes.items() if entry not in found}
         return TableSnapshot(
-            resources=tuple(self._state(name) for name in sorted(idle | set(self._groups))),
+            resources=tuple(self._state(name) for name in sorted((*idle, *served))),
             excluded=self._selection.excluded,
             refused={**notes, **self._selection.refused},
             holders_known=self._ledger.known,
@@ -265,7 +230,7 @@ class DeviceTable:
     def _state(self, name: str) -> ResourceState:
         held = self._ledger.held(name)
         devices = []
-        for device in self._of(name):
+        for device in self._advertisement.devices(name):
             ids = tuple(i for i, _, _ in device.listed())
             devices.append(
                 DeviceState(
@@ -292,9 +257,8 @@ class DeviceTable:
 
     # Within
 
-    def _of(self, resource: str) -> Sequence[Device]:
-        """Devices of a name by id, those that are listed with no id too."""
-        return self._groups.get(resource, ())
+    def _publishes_hints(self, resource: str) -> bool:
+        return self.entry(resource).allocation.topology_hints is TopologyHints.PUBLISH
 
     def _found(self, key: _Key, unit: Unit, *, wall: datetime) -> None:
         device = self._devices.get(key)
@@ -302,7 +266,7 @@ class DeviceTable:
             device.unit = unit
             return
         self._stirred = True
-        self._affinities.pop(unit.resource, None)
+        self._advertisement.moved(unit.resource)
         if device is None:
             device = self._devices[key] = Device(unit=unit, since=wall)
         device.unit, device.present = unit, True
@@ -352,7 +316,7 @@ class DeviceTable:
             conditions=self.conditions,
             wall=wall,
         )
-        return self._publish()
+        return self._advertisement.make((name, device) for (name, _), device in self._devices.items())
 
     def _drop(self, *, now: float) -> None:
         """Let go of what may be let go of; nothing while PodResources does not answer."""
@@ -389,7 +353,7 @@ class DeviceTable:
 
     def _adopt(self, *, wall: datetime) -> None:
         """List ids that PodResources says are held under our names and nobody knows: they must not be missing."""
-        held = [(name, i) for name, i in self._ledger.holders() if i not in self._index.get(name, ())]
+        held = [(name, i) for name, i in self._ledger.holders() if i not in self._advertisement.ids(name)]
         if not held:
             return
         names = {name for name, _ in self._devices}
@@ -432,42 +396,6 @@ class DeviceTable:
                     if leaving:
                         ids[name].update(device.leaving)
         return ids
-
-    def _publish(self) -> frozenset[str]:
-        """Make the lists, and tell which are not what they were."""
-        by_name: dict[str, list[Device]] = {}
-        for (name, _), device in self._devices.items():
-            by_name.setdefault(name, []).append(device)
-        self._groups = {n: tuple(sorted(by_name[n], key=lambda d: d.unit.id)) for n in sorted(by_name)}
-        changed = set()
-        for name in self._groups.keys() | self._shapes.keys():
-            publish = name in self._groups and self.entry(name).allocation.topology_hints is TopologyHints.PUBLISH
-            shape = (publish, *((id(d), *d.shape()) for d in self._of(name)))
-            if self._shapes.get(name) != shape:
-                self._shapes[name] = shape
-                if self._relist(name, hints=publish):
-                    changed.add(name)
-        self._advertised = {n: self._advertised[n] for n in sorted(self._advertised)}
-        return frozenset(changed)
-
-    def _relist(self, name: str, *, hints: bool) -> bool:
-        """Make one name's list; whether the kubelet has to be told."""
-        index: dict[str, Device] = {}
-        ids: list[Advertised] = []
-        for device in self._of(name):
-            numa = device.unit.numa_node if hints else None
-            for i, _, healthy in device.listed():
-                index[i] = device
-                ids.append(Advertised(id=i, healthy=healthy, numa_node=numa))
-        before, after = self._advertised.get(name, ()), tuple(ids)
-        self._places.pop(name, None)
-        self._affinities.pop(name, None)
-        self._index[name], self._advertised[name] = index, after
-        if not after:
-            del self._index[name], self._advertised[name]
-        if name not in self._groups:
-            del self._shapes[name]
-        return before != after
 
 
 def _names_of(document: Document) -> tuple[frozenset[str], frozenset[str]]:

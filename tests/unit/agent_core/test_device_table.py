@@ -2,8 +2,9 @@
 
 import pytest
 from device_agent.contract.document import Allocation, HealthRules, Match, Ownership, Sharing, TopologyHints
-from device_agent.devices import Advertised, Health, UnavailableDevice, UnknownDevice
+from device_agent.errors import UnavailableDevice, UnknownDevice
 from device_agent.ledger import UNSEEN_SECONDS
+from device_agent.snapshot import Advertised, Health
 from device_agent.units import Excluded
 from unit.agent_core.samples import NAME, OTHER, Steps, document, held, resource, unit, wall
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 from device_agent.contract.document import Clears, Document, Ownership, XidRule
-from device_agent.devices import Health
 from device_agent.health import Driver
+from device_agent.snapshot import Health
 from unit.agent_core.samples import NAME, OTHER, held, wall
 from unit.health.gpus import (
     ASKS,

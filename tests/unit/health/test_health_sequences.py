@@ -6,8 +6,8 @@ A sequence is a list of moments. At each, things happen to some GPUs, and the li
 from dataclasses import dataclass, field
 
 from device_agent.conditions import RECOVERING
-from device_agent.devices import Health
 from device_agent.health import Answer, Check
+from device_agent.snapshot import Health
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 from unit.health.gpus import (
