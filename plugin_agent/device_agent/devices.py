@@ -4,15 +4,8 @@ Events go in (a selection, news of the devices' health, an answer of PodResource
 a configuration), lists for the kubelet and snapshots for reports come out. No I/O and no clock: `now` is monotonic
 seconds, `wall` an aware datetime, and both come with the event.
 
-What the table must never do is drop an id that may be allocated: kubelets from 1.34 on dereference the missing
-entry (pkg/kubelet/cm/devicemanager: manager.go after Allocate, topology_hints.go after a restart). So an id leaves
-in two steps. First it is listed Unhealthy; it is gone when a List that was begun after the kubelet had been sent
-that list shows it free, no Allocate of it is in flight, and it was not handed out within the last hour without ever
-appearing in a List. A resource whose entry left the configuration goes as a whole once none of its ids is in use:
-the kubelet keeps the entries of a plugin that disconnects. A device that vanished stays listed for its entry's
-removal grace at least, free or not: one that returns in time was never gone.
-
-A device that is in use under a name or an id it no longer has is offered under no other until then (HeldAs).
+What the table must never do is drop an id that may be allocated (`retention`). A device that is in use under a name
+or an id it no longer has is offered under no other until then (`offering`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,12 +25,10 @@ from device_agent.ledger import Ledger
 from device_agent.listing import Device, Leaving, ghost, split_replica
 from device_agent.nvml import xids
 from device_agent.offering import HELD_AS
-from device_agent.snapshot import Advertised, DeviceState, Health, ResourceState, TableSnapshot
+from device_agent.retention import Key, kept_until, let_go
+from device_agent.snapshot import Advertised, Health, ResourceState, TableSnapshot
 from device_agent.topology import Affinity, Links
 from device_agent.units import Selection, Unit
-
-_Key = tuple[str, str]
-"""(resource name, device id)."""
 
 
 class DeviceTable:
@@ -52,7 +43,7 @@ class DeviceTable:
         self._scanned = False
         self._stirred = False
         self._remembering = True
-        self._devices: dict[_Key, Device] = {}
+        self._devices: dict[Key, Device] = {}
         self._ledger = Ledger()
         self.conditions = Conditions(rule=xids.rule)
         """For its memory (`records`, `restore`, `revision`); what changes it comes in by the methods below."""
@@ -70,7 +61,7 @@ class DeviceTable:
         edited = self._take_configuration(now=now, wall=wall)
         self._selection = selection
         self._scanned = True
-        seen: set[_Key] = set()
+        seen: set[Key] = set()
         for unit in selection.units:
             key = (unit.resource, unit.id)
             if key not in seen and unit.entry in self._entries:
@@ -84,7 +75,7 @@ class DeviceTable:
                 self._stirred = True
                 device.leave(device.ids)
                 device.ids, device.present = (), False
-                device.kept_until = self._kept_until(device, edited, now=now)
+                device.kept_until = kept_until(self._entries.get(device.unit.entry), edited=edited, now=now)
         return self._settle(now=now, wall=wall)
 
     def apply_health(self, news: Look | Fault, *, now: float, wall: datetime) -> frozenset[str]:
@@ -229,26 +220,12 @@ class DeviceTable:
 
     def _state(self, name: str) -> ResourceState:
         held = self._ledger.held(name)
-        devices = []
-        for device in self._advertisement.devices(name):
-            ids = tuple(i for i, _, _ in device.listed())
-            devices.append(
-                DeviceState(
-                    unit=device.unit,
-                    health=device.health,
-                    reason=device.reason,
-                    message=device.message,
-                    since=device.since,
-                    unanswered=device.unanswered,
-                    ids=ids,
-                    holders={i: held[i] for i in ids if held.get(i)},
-                )
-            )
+        devices = tuple(device.state(held) for device in self._advertisement.devices(name))
         entry = devices[0].unit.entry if devices else name
         return ResourceState(
             name=name,
             entry=entry,
-            devices=tuple(devices),
+            devices=devices,
             capacity=sum(len(d.ids) for d in devices),
             allocated=sum(len(d.holders) for d in devices),
             healthy=sum(d.health is Health.HEALTHY for d in devices),
@@ -260,7 +237,7 @@ class DeviceTable:
     def _publishes_hints(self, resource: str) -> bool:
         return self.entry(resource).allocation.topology_hints is TopologyHints.PUBLISH
 
-    def _found(self, key: _Key, unit: Unit, *, wall: datetime) -> None:
+    def _found(self, key: Key, unit: Unit, *, wall: datetime) -> None:
         device = self._devices.get(key)
         if device is not None and device.present and device.unit == unit:
             device.unit = unit
@@ -293,15 +270,11 @@ class DeviceTable:
                 device.exclusive = entry.ownership is Ownership.EXCLUSIVE
         return edited
 
-    def _kept_until(self, device: Device, edited: frozenset[str], *, now: float) -> float:
-        """Until when a device that is gone stays listed at least; one that the configuration took away is not kept."""
-        entry = self._entries.get(device.unit.entry)
-        if entry is None or entry.name in edited:
-            return now
-        return now + entry.health.removal_grace_seconds
-
     def _settle(self, *, now: float, wall: datetime) -> frozenset[str]:
-        self._drop(now=now)
+        went, gone = let_go(self._devices, ledger=self._ledger, entries=self._entries, now=now)
+        self._stirred |= went
+        for device in gone:
+            self.conditions.forget(device.unit)
         if self._scanned and self._ledger.known:
             self._adopt(wall=wall)
             self._forget_strangers()
@@ -317,39 +290,6 @@ class DeviceTable:
             wall=wall,
         )
         return self._advertisement.make((name, device) for (name, _), device in self._devices.items())
-
-    def _drop(self, *, now: float) -> None:
-        """Let go of what may be let go of; nothing while PodResources does not answer."""
-        stale = [(key, device) for key, device in self._devices.items() if device.leaving or not device.present]
-        for _, device in stale:
-            for leaving in device.leaving.values():
-                if leaving.shown and leaving.shown_by is None:
-                    leaving.shown_by = now
-        begun = self._ledger.begun
-        if self._ledger.known and begun is not None:
-            remaining = self._remaining()
-            for (name, _), device in stale:
-                for i, leaving in list(device.leaving.items()):
-                    shown = leaving.shown_by is not None and leaving.shown_by <= begun
-                    kept = device.kept_until > now and device.reason == offering.MISSING
-                    if ((shown and not kept) or name not in remaining) and not self._ledger.busy(name, i):
-                        del device.leaving[i]
-                        self._stirred = True
-        for key, device in stale:
-            if not device.present and not device.leaving:
-                del self._devices[key]
-                self.conditions.forget(device.unit)
-                self._stirred = True
-
-    def _remaining(self) -> frozenset[str]:
-        """Names that are in the configuration or have an id in use: their lists lose ids one by one."""
-        return frozenset(
-            name
-            for (name, _), device in self._devices.items()
-            if device.present
-            or device.unit.entry in self._entries
-            or any(self._ledger.busy(name, i) for i in device.leaving)
-        )
 
     def _adopt(self, *, wall: datetime) -> None:
         """List ids that PodResources says are held under our names and nobody knows: they must not be missing."""
