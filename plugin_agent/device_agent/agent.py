@@ -1,19 +1,16 @@
 """Wiring: which tasks the agent runs, what wakes them, in which order they start and stop. Nothing is decided here.
 
-Start: configuration, one scan, one short question to PodResources, then the kubelet. From then on every change
+Start: configuration, one short question to PodResources, one scan, then the kubelet. From then on every change
 goes the same way: event -> device table -> the registrations of the resources whose list changed, probes, report.
 """
 
 import asyncio
-import contextlib
 import gc
 import logging
-import math
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,15 +18,15 @@ from typing import Any, Final
 
 from device_agent import inventory, report
 from device_agent.apiclient import ApiServer
-from device_agent.configuration import Accepted, Configuration
+from device_agent.configuration import Configuration, Keeper
 from device_agent.contract.document import Document
 from device_agent.devices import DeviceTable
 from device_agent.dirwatch import DirectoryWatch
 from device_agent.discovery.found import Roots
-from device_agent.discovery.hotplug import UeventSocket
 from device_agent.discovery.scanner import Scanner
 from device_agent.gpureport import GpuReport, Wanted
-from device_agent.gpuwatch import GpuWatch, Listeners
+from device_agent.gpuwatch import GpuWatch
+from device_agent.gpuwatch import Listeners as GpuListeners
 from device_agent.healthwatch import HealthWatch, boot_id
 from device_agent.holders import Holders
 from device_agent.kubelet import sockets
@@ -39,21 +36,17 @@ from device_agent.kubelet.registration import KubeletDirectory, Registration
 from device_agent.nodestate import NodeState
 from device_agent.nvml.model import NvmlView
 from device_agent.offers import Offers
-from device_agent.selection import select
+from device_agent.scanloop import Applied, ScanLoop
+from device_agent.scanloop import Listeners as ScanListeners
 from device_agent.settings import Settings
 from device_agent.snapshot import Health
+from device_agent.supervision import Supervisor
 from device_agent.telemetry import Metrics, ProbeServer, ResourceCount
 from device_agent.topology import links_of
-from device_agent.transitions import ScanErrors, Transitions
-from device_agent.units import Selection
-from device_agent.worker import Worker, WorkerBusyError
+from device_agent.transitions import Transitions
 
 logger = logging.getLogger(__name__)
 
-_RESTART_SECONDS: Final = 5.0
-"""After a defect in one task: the others go on meanwhile."""
-_HUNG_SECONDS: Final = 5.0
-"""How often a scan that hangs is looked at."""
 _PUBLISH_SECONDS: Final = 0.02
 _TURN_SECONDS: Final = 1.0
 
@@ -106,31 +99,35 @@ class Agent:
         self._probes = ProbeServer(options.listen, metrics=self._metrics, healthy_within=settings.healthy_within)
         state, roots = NodeState(options.kubelet_dir, object_uid=options.owner), Roots.below(options.host_root)
         self._configuration = Configuration(options.config, state=state)
+        self._keeper = Keeper(state, seconds=settings.scan_deadline)
         self._table = DeviceTable(Document(resources=()))
         self._health = HealthWatch(
             self._table, state, boot=boot_id(roots.proc), settings=settings, changed=self._changed
         )
-        self._scanner = Scanner(roots)
         self._gpus = GpuWatch(
             driver_root=options.driver_root,
             roots=roots,
             settings=settings,
-            listeners=Listeners(looked=self._looked, xid=self._health.xid, found=self._scan_soon),
+            listeners=GpuListeners(looked=self._looked, xid=self._health.xid, found=self._scan_soon),
         )
-        self._scan_worker = Worker("scan")
-        self._state_worker = Worker("state")
-        self._scan_errors = ScanErrors()
-        self._serving: Accepted | None = None
-        self._kept: Accepted | None = None
-        self._keep_told = ""
-        self._keeping: asyncio.Task[None] | None = None
+        self._scans = ScanLoop(
+            Scanner(roots),
+            configuration=self._configuration,
+            gpus=self._gpus,
+            table=self._table,
+            metrics=self._metrics,
+            settings=settings,
+            listeners=ScanListeners(first=self._first_holders, in_force=self._configured, applied=self._scanned),
+        )
         self._kubelet_seen: object = None
         self._transitions = Transitions()
         self._offering = False
         self._stopping = False
         self._settled = False
-        self._offers = Offers(self._table, make=self._registration, spawn=self._spawn, settle=settings.stream_settle)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Supervisor()
+        self._offers = Offers(
+            self._table, make=self._registration, spawn=self._tasks.keep, settle=settings.stream_settle
+        )
         self._publishing: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
@@ -144,24 +141,23 @@ class Agent:
         logger.info("probes", extra={"port": self._probes.port})
         if removed := sockets.remove_stale(self._options.kubelet_dir, owner=self._options.owner):
             logger.info("stale sockets removed", extra={"sockets": ",".join(removed)})
-        self._spawn("turn", self._turn)
-        self._spawn("kubelet", self._directory.watch)
-        self._spawn("configuration", self._watch_configuration)
-        self._spawn("uevents", self._watch_uevents)
+        self._tasks.keep("turn", self._turn)
+        self._tasks.keep("kubelet", self._directory.watch)
+        self._tasks.keep("configuration", self._watch_configuration)
+        self._tasks.keep("uevents", self._scans.listen)
         await self._health.recall()
-        self._spawn("health", self._health.run)
-        self._spawn("gpus", self._gpus.run)
-        self._spawn("samples", lambda: self._gpu_report.sample(self._gpus.sample))
-        self._spawn("scan", self._scan_for_ever)
+        self._tasks.keep("health", self._health.run)
+        self._tasks.keep("gpus", self._gpus.run)
+        self._tasks.keep("samples", lambda: self._gpu_report.sample(self._gpus.sample))
+        self._tasks.keep("scan", self._scans.run)
         if self._reporter is not None:
-            self._spawn("report", self._reporter.run)
+            self._tasks.keep("report", self._reporter.run)
         await stop.wait()
         await self._put_away()
 
     def prepare(self) -> None:
         """Makes the parts that need a running loop; nothing works yet."""
         options, settings = self._options, self._settings
-        self._hint = asyncio.Event()
         self._directory = KubeletDirectory(options.kubelet_dir, poll_seconds=settings.directory_poll)
         self._directory.listen(self, self._kubelet_looked_at)
         self._pod_resources = PodResources(
@@ -169,7 +165,7 @@ class Agent:
         )
         self._allocatable = Allocatable(options.pod_resources, settings=settings)
         self._holders = HolderPoll(
-            self._pod_resources, ours=self._table.ours, deliver=self._holders_known, settings=settings
+            self._pod_resources, ours=self._table.could_serve, deliver=self._holders_known, settings=settings
         )
         self._reporter = (
             report.Reporter(
@@ -187,22 +183,6 @@ class Agent:
 
     # Start and end
 
-    def _spawn(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
-        """A task of which a defect is logged and which is then started again: no part takes the others along."""
-
-        async def run() -> None:
-            while True:
-                try:
-                    return await work()
-                except Exception:
-                    logger.exception("a task failed and is started again", extra={"task": name})
-                    await asyncio.sleep(_RESTART_SECONDS)
-
-        task = asyncio.get_running_loop().create_task(run(), name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
     def _stop_soon(self, stop: asyncio.Event) -> None:
         logger.info("stopping")
         # whatever hangs: the kubelet would send SIGKILL, and the node waits for us meanwhile
@@ -213,10 +193,7 @@ class Agent:
 
     async def _put_away(self) -> None:
         self._stopping = True
-        tasks = tuple(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.stop()
         await self._pod_resources.close()
         await self._health.close()
         logger.info("stopped")
@@ -233,114 +210,40 @@ class Agent:
         try:
             while True:
                 if self._configuration.read():
-                    self._hint.set()
+                    self._scans.soon()
                     self._configured()
                 await watch.wait(seconds=self._settings.config_poll)
         finally:
             watch.close()
 
-    async def _watch_uevents(self) -> None:
-        try:
-            with UeventSocket() as uevents:
-                await uevents.hints(self._hint.set, settle=self._settings.hint_coalesce)
-        except OSError as error:
-            logger.warning("no uevents, periodic scans alone notice changes", extra={"error": str(error)})
-
-    async def _scan_for_ever(self) -> None:
-        settings = self._settings
-        while True:
-            self._hint.clear()
-            await self._scan()
-            pause = _HUNG_SECONDS if self._scan_worker.busy else min(settings.scan_interval, self._check_interval())
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await self._hint.wait()
-
-    def _check_interval(self) -> float:
-        """Seconds between scans that `unhealthyWhen` of some entry asks for."""
-        resources = self._serving.document.resources if self._serving else ()
-        return min((r.health.interval_seconds for r in resources if r.health.unhealthy_when), default=math.inf)
-
-    async def _scan(self) -> None:
-        wanted = self._configuration.wanted
-        if wanted is None:
-            return
-        gpus = await self._gpus.for_scan(wanted.document)
-        begun = time.monotonic()
-        held = self._table.held_ids()
-        try:
-            selection, errors = await self._scan_worker.call(
-                lambda: self._look(wanted.document, gpus, held), seconds=self._settings.scan_deadline
-            )
-        except (TimeoutError, WorkerBusyError):
-            self._scan_problems(("the scan hangs, the last one counts",))
-            return
-        except Exception:
-            logger.exception("the scan failed, the last one counts")
-            self._metrics.scan_failed()
-            return
-        self._metrics.scanned(seconds=time.monotonic() - begun)
-        self._scan_problems(errors)
-        self._table.configure(wanted.document)
-        changed = self._table.apply_selection(selection, now=time.monotonic(), wall=datetime.now(tz=UTC))
-        if wanted is not self._serving:
-            self._serving = wanted
-            self._configured()
-            logger.info("configuration in force", extra={"sha256": wanted.sha256})
-        if not self._offering:
-            await self._first_holders()
-        self._changed(changed)
-        self._spawn("features", lambda: self._gpu_report.scanned(wanted.document, gpus, self._table.snapshot()))
-        if wanted is not self._kept and (self._keeping is None or self._keeping.done()):
-            self._keeping = self._spawn("keep", lambda: self._keep(wanted))  # a disk that hangs must not stop scans
-
-    def _look(
-        self, document: Document, gpus: NvmlView | None, held: frozenset[str]
-    ) -> tuple[Selection, tuple[str, ...]]:
-        """In the scan's thread: it reads the node's files."""
-        findings = self._scanner.scan(document, nvml=gpus)
-        return select(document, findings, exists=self._scanner.exists, held=held), findings.errors
-
     def _scan_soon(self) -> None:
-        self._hint.set()
+        self._scans.soon()
 
     def _looked(self, view: NvmlView) -> None:
         """The NVIDIA driver was asked."""
         self._table.apply_links(links_of(view))
         self._health.looked(view)
 
-    def _scan_problems(self, errors: tuple[str, ...]) -> None:
-        if errors:
-            self._metrics.scan_failed()
-        self._scan_errors.log(errors)
-
     async def _first_holders(self) -> None:
-        """Ids that are held and no longer found are to be in the first list; but the kubelet is not kept waiting."""
+        """Ids that are held are to be in the first list, found or not; but the kubelet is not kept waiting."""
         try:
             async with asyncio.timeout(self._settings.holders_first):
                 await self._holders.ask()
         except TimeoutError:
             self._holders.soon()
-        self._offering = True
-        self._spawn("holders", self._holders.run)
-        self._spawn("allocatable", lambda: self._allocatable.watch(self._offers.registrations))
+        self._tasks.keep("holders", self._holders.run)
 
-    async def _keep(self, accepted: Accepted) -> None:
-        """Tried again after each scan until it succeeds: the directory may come with the kubelet."""
-        try:
-            problem = await self._state_worker.call(
-                lambda: self._configuration.keep(accepted), seconds=self._settings.scan_deadline
-            )
-        except (TimeoutError, WorkerBusyError):
-            problem = "the disk hangs"
-        if not problem:
-            self._kept = accepted
-        elif problem != self._keep_told:
-            logger.warning("the configuration is not kept on the node", extra={"error": problem})
-        self._keep_told = problem
+    def _scanned(self, scan: Applied) -> None:
+        if not self._offering:
+            self._offering = True
+            self._tasks.keep("allocatable", lambda: self._allocatable.watch(self._offers.registrations))
+        self._changed(scan.changed)
+        document, snapshot = scan.accepted.document, self._table.snapshot()
+        self._tasks.once("features", lambda: self._gpu_report.scanned(document, scan.gpus, snapshot))
+        self._tasks.once("keep", lambda: self._keeper.keep(scan.accepted))  # a disk that hangs must not stop scans
 
     def _configured(self) -> None:
-        sha256 = self._serving.sha256 if self._serving else ""
+        sha256 = self._scans.in_force.sha256 if self._scans.in_force else ""
         self._metrics.configured(sha256=sha256, error=bool(self._configuration.error))
         self._publish_soon()
 
@@ -412,13 +315,13 @@ class Agent:
 
     def _missing(self) -> tuple[str, ...]:
         """What keeps the agent from being ready: neither the API server nor a device's health."""
-        if self._serving is None:
+        if self._scans.in_force is None:
             return (self._configuration.error or "the first scan is not done",)
         return self._offers.missing()
 
     def _inventory(self) -> dict[str, Any]:
         observed = inventory.Observed(
-            config_hash=self._serving.sha256 if self._serving else "",
+            config_hash=self._scans.in_force.sha256 if self._scans.in_force else "",
             config_error=self._configuration.error,
             registrations=self._offers.states,
         )

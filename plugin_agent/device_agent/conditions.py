@@ -184,8 +184,7 @@ class Conditions:
         if not self._physical:
             self._early.append((fault, wall))  # the driver is listened to before the first configuration is in force
         counts = False
-        for entry in sorted(self._physical | self._watched.keys()):
-            rules = self._rules[entry]
+        for entry, rules in sorted(self._rules.items()):
             ruling = self._rule(fault.xid, rules)
             if ruling is not None and (entry in self._physical or self._has_parts(entry)):
                 counts = True

@@ -1,4 +1,4 @@
-"""Which configuration is in force: the mounted one when it can be used, else the last one that could.
+"""Which configuration is in force: the mounted one when it can be used, else the last one that could, which is kept.
 
 A ConfigMap is mounted as a directory whose `..data` link is swapped: the file's directory is what changes.
 A configuration that cannot be used changes nothing but the error that the inventory shows.
@@ -13,6 +13,7 @@ from device_agent.contract.check import problems
 from device_agent.contract.document import ContractError, Document, parse
 from device_agent.contract.names import MAX_DOCUMENT_BYTES
 from device_agent.nodestate import NodeState
+from device_agent.worker import Worker, WorkerBusyError
 
 logger = logging.getLogger(__name__)
 
@@ -78,13 +79,6 @@ class Configuration:
             logger.info("configuration read", extra={"sha256": self.wanted.sha256})
         return True
 
-    def keep(self, accepted: Accepted) -> str:
-        """It is served now: a later start begins with it if the mounted one is unusable. Blocking.
-
-        Returns why it could not be kept, or ''.
-        """
-        return self._state.remember(accepted.raw) or ""
-
     def _refused(self, why: str) -> None:
         self.error = why
         if self.wanted is None:
@@ -94,3 +88,35 @@ class Configuration:
                 logger.warning("starting with the last accepted configuration", extra={"sha256": kept.sha256})
             elif problem:
                 self.error = f"{why}; {problem}"
+
+
+class Keeper:
+    """Keeps the configuration in force on the node: a later start begins with it if the mounted one is unusable.
+
+    `seconds`: after which the disk is said to hang. The write goes on in its thread, and nothing waits for it.
+    """
+
+    def __init__(self, state: NodeState, *, seconds: float) -> None:
+        self._state = state
+        self._seconds = seconds
+        self._worker = Worker("state")
+        self._kept: Accepted | None = None
+        self._writing = False
+        self._told = ""
+
+    async def keep(self, accepted: Accepted) -> None:
+        """To be called after each scan, as the directory may come with the kubelet; what is kept costs nothing."""
+        if accepted is self._kept or self._writing:
+            return
+        self._writing = True
+        try:
+            problem = await self._worker.call(lambda: self._state.remember(accepted.raw) or "", seconds=self._seconds)
+        except (TimeoutError, WorkerBusyError):
+            problem = "the disk hangs"
+        finally:
+            self._writing = False
+        if not problem:
+            self._kept = accepted
+        elif problem != self._told:
+            logger.warning("the configuration is not kept on the node", extra={"error": problem})
+        self._told = problem

@@ -4,21 +4,15 @@ Events go in (a selection, news of the devices' health, an answer of PodResource
 a configuration), lists for the kubelet and snapshots for reports come out. No I/O and no clock: `now` is monotonic
 seconds, `wall` an aware datetime, and both come with the event.
 
-What the table must never do is drop an id that may be allocated: kubelets from 1.34 on dereference the missing
-entry (pkg/kubelet/cm/devicemanager: manager.go after Allocate, topology_hints.go after a restart). So an id leaves
-in two steps. First it is listed Unhealthy; it is gone when a List that was begun after the kubelet had been sent
-that list shows it free, no Allocate of it is in flight, and it was not handed out within the last hour without ever
-appearing in a List. A resource whose entry left the configuration goes as a whole once none of its ids is in use:
-the kubelet keeps the entries of a plugin that disconnects. A device that vanished stays listed for its entry's
-removal grace at least, free or not: one that returns in time was never gone.
-
-A device that is in use under a name or an id it no longer has is offered under no other until then (HeldAs).
+What the table must never do is drop an id that may be allocated (`retention`). A device that is in use under a name
+or an id it no longer has is offered under no other until then (`offering`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from device_agent import offering
+from device_agent.advertisement import Advertisement
 from device_agent.allocation import Place
 from device_agent.conditions import Conditions, own
 from device_agent.contract.document import Document, Ownership, Resource, TopologyHints
@@ -31,23 +25,10 @@ from device_agent.ledger import Ledger
 from device_agent.listing import Device, Leaving, ghost, split_replica
 from device_agent.nvml import xids
 from device_agent.offering import HELD_AS
-from device_agent.snapshot import Advertised, DeviceState, Health, ResourceState, TableSnapshot
-from device_agent.topology import Affinity, Links, affinity, spot_of
+from device_agent.retention import Key, kept_until, let_go
+from device_agent.snapshot import Advertised, Health, ResourceState, TableSnapshot
+from device_agent.topology import Affinity, Links
 from device_agent.units import Selection, Unit
-
-__all__ = [
-    "Advertised",
-    "DeviceState",
-    "DeviceTable",
-    "Health",
-    "ResourceState",
-    "TableSnapshot",
-    "UnavailableDevice",
-    "UnknownDevice",
-]
-
-_Key = tuple[str, str]
-"""(resource name, device id)."""
 
 
 class DeviceTable:
@@ -55,36 +36,32 @@ class DeviceTable:
 
     def __init__(self, document: Document) -> None:
         self._next = document
+        self._names_to_come = _names_of(document)
         self._entries = {r.name: r for r in document.resources}
         self._of_name: dict[str, Resource] = {}
         self._selection = Selection(units=(), excluded=(), refused={})
         self._scanned = False
         self._stirred = False
         self._remembering = True
-        self._devices: dict[_Key, Device] = {}
+        self._devices: dict[Key, Device] = {}
         self._ledger = Ledger()
         self.conditions = Conditions(rule=xids.rule)
         """For its memory (`records`, `restore`, `revision`); what changes it comes in by the methods below."""
-        self._groups: dict[str, tuple[Device, ...]] = {}
-        self._index: dict[str, dict[str, Device]] = {}
-        self._advertised: dict[str, tuple[Advertised, ...]] = {}
-        self._shapes: dict[str, tuple[object, ...]] = {}
-        self._places: dict[str, dict[str, Place]] = {}
-        self._links: Links = {}
-        self._affinities: dict[str, Affinity | None] = {}
+        self._advertisement = Advertisement(hints=self._publishes_hints)
 
     # Events
 
     def configure(self, document: Document) -> None:
         """A new configuration; it counts from the next selection on, which must have been made with it."""
         self._next = document
+        self._names_to_come = _names_of(document)
 
     def apply_selection(self, selection: Selection, *, now: float, wall: datetime) -> frozenset[str]:
         """What one scan of the node gives."""
         edited = self._take_configuration(now=now, wall=wall)
         self._selection = selection
         self._scanned = True
-        seen: set[_Key] = set()
+        seen: set[Key] = set()
         for unit in selection.units:
             key = (unit.resource, unit.id)
             if key not in seen and unit.entry in self._entries:
@@ -98,7 +75,7 @@ class DeviceTable:
                 self._stirred = True
                 device.leave(device.ids)
                 device.ids, device.present = (), False
-                device.kept_until = self._kept_until(device, edited, now=now)
+                device.kept_until = kept_until(self._entries.get(device.unit.entry), edited=edited, now=now)
         return self._settle(now=now, wall=wall)
 
     def apply_health(self, news: Look | Fault, *, now: float, wall: datetime) -> frozenset[str]:
@@ -132,9 +109,7 @@ class DeviceTable:
 
     def apply_links(self, links: Links) -> None:
         """The NVLinks between the node's GPUs; no list depends on them."""
-        if links != self._links:
-            self._links = links
-            self._affinities.clear()
+        self._advertisement.links(links)
 
     def allocation_begun(self, resource: str, ids: Sequence[str], *, now: float) -> int:  # noqa: ARG002
         """An Allocate or GetPreferredAllocation is being answered; the ticket is for `allocation_ended`."""
@@ -148,21 +123,21 @@ class DeviceTable:
 
     def resources(self) -> tuple[str, ...]:
         """The names served now, sorted; a name stays while it has listed ids."""
-        return tuple(self._advertised)
+        return self._advertisement.names()
 
     def advertised(self, resource: str) -> tuple[Advertised, ...]:
         """The list for ListAndWatch, by device and replica; empty for a name that is not served.
 
         To be asked for that message only: an id may be dropped once this has returned it as unhealthy.
         """
-        for device in self._of(resource):
+        for device in self._advertisement.devices(resource):
             for leaving in device.leaving.values():
                 leaving.shown = True
-        return self._advertised.get(resource, ())
+        return self._advertisement.list(resource)
 
     def listed(self, resource: str) -> tuple[Advertised, ...]:
         """The same for whoever only looks: nothing is taken as told to the kubelet."""
-        return self._advertised.get(resource, ())
+        return self._advertisement.list(resource)
 
     def units_of(self, resource: str, ids: Sequence[str]) -> tuple[tuple[str, Unit], ...]:
         """The units behind the ids of an Allocate.
@@ -174,7 +149,7 @@ class DeviceTable:
             UnknownDevice: not an id of the resource.
             UnavailableDevice: the device is gone, or not offered under this id.
         """
-        known = self._index.get(resource, {})
+        known = self._advertisement.ids(resource)
         asked: dict[str, list[str]] = {}
         for i in ids:
             if i not in known:
@@ -199,54 +174,45 @@ class DeviceTable:
 
     def ours(self, resource: str) -> bool:
         """Whether the name is served now, or stands in the configuration without a placeholder."""
-        return resource in self._groups or (resource in self._entries and not parse_template(resource).names)
+        return self._advertisement.has(resource) or (resource in self._entries and not parse_template(resource).names)
+
+    def could_serve(self, resource: str) -> bool:
+        """Whether the name is served, or the configuration may come to give it: holders of its ids have to be known.
+
+        The first list of a name must have the ids of it that are held, and is made before the next List is asked for.
+        """
+        fixed, domains = self._names_to_come
+        return self.ours(resource) or resource in fixed or resource.partition("/")[0] in domains
 
     def places(self, resource: str) -> Mapping[str, Place]:
         """Where each listed id of the resource is, for `allocation.preferred`."""
-        places = self._places.get(resource)
-        if places is None:
-            places = {
-                i: Place(device=device.unit.id, numa_node=device.unit.numa_node, replica=index)
-                for device in self._of(resource)
-                for i, index, _ in device.listed()
-            }
-            self._places[resource] = places
-        return places
+        return self._advertisement.places(resource)
 
     def offered(self, resource: str, ids: Sequence[str], *, at_least: int) -> Sequence[str]:
         """Those of the ids that are healthy now: the kubelet may not have heard yet. All of them when too few are."""
-        if all(a.healthy for a in self._advertised.get(resource, ())):
-            return ids
-        broken = {a.id for a in self._advertised[resource] if not a.healthy}
-        well = [i for i in ids if i not in broken]
-        return well if len(well) >= at_least else ids
+        return self._advertisement.offered(resource, ids, at_least=at_least)
 
     def affinity(self, resource: str) -> Affinity | None:
-        """How close its devices are to each other, for `allocation.preferred`; None where only NUMA nodes are known.
-
-        Made when it is first asked for after its devices or the links changed.
-        """
-        if resource not in self._affinities:
-            spots = {device.unit.id: spot_of(device.unit) for device in self._of(resource)}
-            self._affinities[resource] = affinity(spots, self._links)
-        return self._affinities[resource]
+        """How close its devices are to each other, for `allocation.preferred`; None where only NUMA nodes are known."""
+        return self._advertisement.affinity(resource)
 
     def held_ids(self) -> frozenset[str]:
         """Ids in use or on their way there, and the devices they are of: what `maxDevices` must not exchange."""
         used = self._ledger.used()
         ids = {i for _, i in used}
         for resource, i in used:
-            device = self._index.get(resource, {}).get(i)
+            device = self._advertisement.ids(resource).get(i)
             ids.add(device.unit.id if device else split_replica(i)[0])
         return frozenset(ids)
 
     def snapshot(self) -> TableSnapshot:
         """Everything that reports and metrics need."""
-        idle = {name for name in self._entries if name not in self._groups and self.ours(name)}
+        served = self._advertisement.groups()
+        idle = [name for name in self._entries if name not in served and self.ours(name)]
         found = {device.unit.entry for device in self._devices.values()}  # their resources have the note
         notes = {entry: note for entry, note in self._selection.notes.items() if entry not in found}
         return TableSnapshot(
-            resources=tuple(self._state(name) for name in sorted(idle | set(self._groups))),
+            resources=tuple(self._state(name) for name in sorted((*idle, *served))),
             excluded=self._selection.excluded,
             refused={**notes, **self._selection.refused},
             holders_known=self._ledger.known,
@@ -254,26 +220,12 @@ class DeviceTable:
 
     def _state(self, name: str) -> ResourceState:
         held = self._ledger.held(name)
-        devices = []
-        for device in self._of(name):
-            ids = tuple(i for i, _, _ in device.listed())
-            devices.append(
-                DeviceState(
-                    unit=device.unit,
-                    health=device.health,
-                    reason=device.reason,
-                    message=device.message,
-                    since=device.since,
-                    unanswered=device.unanswered,
-                    ids=ids,
-                    holders={i: held[i] for i in ids if held.get(i)},
-                )
-            )
+        devices = tuple(device.state(held) for device in self._advertisement.devices(name))
         entry = devices[0].unit.entry if devices else name
         return ResourceState(
             name=name,
             entry=entry,
-            devices=tuple(devices),
+            devices=devices,
             capacity=sum(len(d.ids) for d in devices),
             allocated=sum(len(d.holders) for d in devices),
             healthy=sum(d.health is Health.HEALTHY for d in devices),
@@ -282,17 +234,16 @@ class DeviceTable:
 
     # Within
 
-    def _of(self, resource: str) -> Sequence[Device]:
-        """Devices of a name by id, those that are listed with no id too."""
-        return self._groups.get(resource, ())
+    def _publishes_hints(self, resource: str) -> bool:
+        return self.entry(resource).allocation.topology_hints is TopologyHints.PUBLISH
 
-    def _found(self, key: _Key, unit: Unit, *, wall: datetime) -> None:
+    def _found(self, key: Key, unit: Unit, *, wall: datetime) -> None:
         device = self._devices.get(key)
         if device is not None and device.present and device.unit == unit:
             device.unit = unit
             return
         self._stirred = True
-        self._affinities.pop(unit.resource, None)
+        self._advertisement.moved(unit.resource)
         if device is None:
             device = self._devices[key] = Device(unit=unit, since=wall)
         device.unit, device.present = unit, True
@@ -319,15 +270,11 @@ class DeviceTable:
                 device.exclusive = entry.ownership is Ownership.EXCLUSIVE
         return edited
 
-    def _kept_until(self, device: Device, edited: frozenset[str], *, now: float) -> float:
-        """Until when a device that is gone stays listed at least; one that the configuration took away is not kept."""
-        entry = self._entries.get(device.unit.entry)
-        if entry is None or entry.name in edited:
-            return now
-        return now + entry.health.removal_grace_seconds
-
     def _settle(self, *, now: float, wall: datetime) -> frozenset[str]:
-        self._drop(now=now)
+        went, gone = let_go(self._devices, ledger=self._ledger, entries=self._entries, now=now)
+        self._stirred |= went
+        for device in gone:
+            self.conditions.forget(device.unit)
         if self._scanned and self._ledger.known:
             self._adopt(wall=wall)
             self._forget_strangers()
@@ -342,44 +289,11 @@ class DeviceTable:
             conditions=self.conditions,
             wall=wall,
         )
-        return self._publish()
-
-    def _drop(self, *, now: float) -> None:
-        """Let go of what may be let go of; nothing while PodResources does not answer."""
-        stale = [(key, device) for key, device in self._devices.items() if device.leaving or not device.present]
-        for _, device in stale:
-            for leaving in device.leaving.values():
-                if leaving.shown and leaving.shown_by is None:
-                    leaving.shown_by = now
-        begun = self._ledger.begun
-        if self._ledger.known and begun is not None:
-            remaining = self._remaining()
-            for (name, _), device in stale:
-                for i, leaving in list(device.leaving.items()):
-                    shown = leaving.shown_by is not None and leaving.shown_by <= begun
-                    kept = device.kept_until > now and device.reason == offering.MISSING
-                    if ((shown and not kept) or name not in remaining) and not self._ledger.busy(name, i):
-                        del device.leaving[i]
-                        self._stirred = True
-        for key, device in stale:
-            if not device.present and not device.leaving:
-                del self._devices[key]
-                self.conditions.forget(device.unit)
-                self._stirred = True
-
-    def _remaining(self) -> frozenset[str]:
-        """Names that are in the configuration or have an id in use: their lists lose ids one by one."""
-        return frozenset(
-            name
-            for (name, _), device in self._devices.items()
-            if device.present
-            or device.unit.entry in self._entries
-            or any(self._ledger.busy(name, i) for i in device.leaving)
-        )
+        return self._advertisement.make((name, device) for (name, _), device in self._devices.items())
 
     def _adopt(self, *, wall: datetime) -> None:
         """List ids that PodResources says are held under our names and nobody knows: they must not be missing."""
-        held = [(name, i) for name, i in self._ledger.holders() if i not in self._index.get(name, ())]
+        held = [(name, i) for name, i in self._ledger.holders() if i not in self._advertisement.ids(name)]
         if not held:
             return
         names = {name for name, _ in self._devices}
@@ -423,38 +337,9 @@ class DeviceTable:
                         ids[name].update(device.leaving)
         return ids
 
-    def _publish(self) -> frozenset[str]:
-        """Make the lists, and tell which are not what they were."""
-        by_name: dict[str, list[Device]] = {}
-        for (name, _), device in self._devices.items():
-            by_name.setdefault(name, []).append(device)
-        self._groups = {n: tuple(sorted(by_name[n], key=lambda d: d.unit.id)) for n in sorted(by_name)}
-        changed = set()
-        for name in self._groups.keys() | self._shapes.keys():
-            publish = name in self._groups and self.entry(name).allocation.topology_hints is TopologyHints.PUBLISH
-            shape = (publish, *((id(d), *d.shape()) for d in self._of(name)))
-            if self._shapes.get(name) != shape:
-                self._shapes[name] = shape
-                if self._relist(name, hints=publish):
-                    changed.add(name)
-        self._advertised = {n: self._advertised[n] for n in sorted(self._advertised)}
-        return frozenset(changed)
 
-    def _relist(self, name: str, *, hints: bool) -> bool:
-        """Make one name's list; whether the kubelet has to be told."""
-        index: dict[str, Device] = {}
-        ids: list[Advertised] = []
-        for device in self._of(name):
-            numa = device.unit.numa_node if hints else None
-            for i, _, healthy in device.listed():
-                index[i] = device
-                ids.append(Advertised(id=i, healthy=healthy, numa_node=numa))
-        before, after = self._advertised.get(name, ()), tuple(ids)
-        self._places.pop(name, None)
-        self._affinities.pop(name, None)
-        self._index[name], self._advertised[name] = index, after
-        if not after:
-            del self._index[name], self._advertised[name]
-        if name not in self._groups:
-            del self._shapes[name]
-        return before != after
+def _names_of(document: Document) -> tuple[frozenset[str], frozenset[str]]:
+    """The names that the entries give, and the domains of those with placeholders, which stand after the slash."""
+    rendered = [r.name for r in document.resources if parse_template(r.name).names]
+    fixed = frozenset(r.name for r in document.resources).difference(rendered)
+    return fixed, frozenset(name.partition("/")[0] for name in rendered)

@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 
 _XID_SECONDS: Final = 60.0
 """Between two lines of the log on the same error of a GPU: a program in a loop makes hundreds a second."""
+_STILL_SECONDS: Final = 0.01
+"""Between looks at a write that is being waited for at the end."""
 _BOOT_ID: Final = Path("sys/kernel/random/boot_id")
 
 
@@ -90,9 +92,12 @@ class HealthWatch:
                 self._wake.set()
 
     async def close(self) -> None:
-        """The last news, when there is still time."""
+        """The last news, when there is still time; a write that was begun before the end may have older ones."""
+        end = time.monotonic() + self._settings.health_last
+        while self._worker.busy and time.monotonic() < end:  # noqa: ASYNC110 - a thread has no event of this loop
+            await asyncio.sleep(_STILL_SECONDS)
         if self._table.conditions.revision != self._kept:
-            await self._keep(seconds=self._settings.health_last)
+            await self._keep(seconds=max(end - time.monotonic(), 0))
 
     async def _keep(self, *, seconds: float) -> bool:
         conditions = self._table.conditions
@@ -135,10 +140,11 @@ class HealthWatch:
         changed, parts = self._table.acknowledge(text, now=time.monotonic(), wall=datetime.now(tz=UTC))
         if parts:
             logger.info("failures acknowledged", extra={"parts": ",".join(parts), "annotation": text})
-            self._tell(changed)
         elif text and text != self._acknowledged and self.awaiting:
             logger.warning("the acknowledgement names no failure of now", extra={"annotation": text})
         self._acknowledged = text
+        if parts or changed:  # a list may change with any event: what was due by now, such as the end of a grace
+            self._tell(changed)
 
     def _tell(self, changed: frozenset[str]) -> None:
         self.stirred()

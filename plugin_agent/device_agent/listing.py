@@ -1,11 +1,12 @@
 """One device under one resource name, as the table keeps it: which of its ids the kubelet is told, and how."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from device_agent.contract.document import Resource
-from device_agent.snapshot import Health
+from device_agent.holders import Holder
+from device_agent.snapshot import DeviceState, Health
 from device_agent.units import Grants, Identity, Unit
 
 
@@ -60,6 +61,20 @@ class Device:
         for n, i in enumerate(ids, first):
             if i not in self.unlisted:
                 self.leaving[i] = Leaving(index=n)
+
+    def state(self, held: Mapping[str, tuple[Holder, ...]]) -> DeviceState:
+        """It for reports. `held`: id -> its holders, of the resource."""
+        ids = tuple(i for i, _, _ in self.listed())
+        return DeviceState(
+            unit=self.unit,
+            health=self.health,
+            reason=self.reason,
+            message=self.message,
+            since=self.since,
+            unanswered=self.unanswered,
+            ids=ids,
+            holders={i: held[i] for i in ids if held.get(i)},
+        )
 
     def shape(self) -> tuple[object, ...]:
         """Equal shapes are listed equally."""

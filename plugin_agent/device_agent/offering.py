@@ -160,7 +160,7 @@ def _why_gone(
 ) -> tuple[str, str]:
     """(reason, message) of a device that the last selection does not have under this name and id."""
     unit = device.unit
-    if device.ghost:
+    if device.ghost and unit.entry in entries:
         return MISSING, "the kubelet says that it is in use, and no scan has found it"
     if refused := selection.refused.get(unit.resource) or selection.refused.get(unit.entry):
         return DRAINING, refused
@@ -171,6 +171,7 @@ def _why_gone(
     if device.exclusive and (other := present.sharing(unit)) is not None:
         return DRAINING, f"now {other.unit.id} of {other.unit.resource}; listed until it is free"
     for excluded in selection.excluded:
-        if excluded.entry == unit.entry and excluded.id in (unit.id, unit.value):
+        named = excluded.id in (unit.id, unit.value) or excluded.hardware in unit.hardware
+        if excluded.entry == unit.entry and named:
             return DRAINING, f"excluded now: {excluded.reason}; listed until it is free"
     return MISSING, "the last scan did not find it"

@@ -77,13 +77,17 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Excluded:
-    """A device that an entry's source found and that is not offered. `reason` is CamelCase."""
+    """A device that an entry's source found and that is not offered. `reason` is CamelCase.
+
+    `id`: what people call the find; `hardware`: what a unit that it is a member of has in its own, or ''.
+    """
 
     id: str
     source: str
     entry: str
     reason: str
     message: str = ""
+    hardware: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ def start(node: Node) -> Iterator[Start]:
         assert agent.process.stderr is not None
         agent.process.stderr.close()
         traces += agent.tracebacks()
-    assert traces == []
+    assert traces == [], "\n".join(traces)
 
 
 @pytest.fixture

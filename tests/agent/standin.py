@@ -7,25 +7,23 @@ an agent must never do and the kubelet does not say is collected in `violations`
 
 import contextlib
 import random
-import re
 import stat
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent import futures
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import grpc
+from agent import rules
+from agent.checkpoint import Checkpoint
 from device_agent.kubelet import rpc
 from device_agent.kubelet.proto import deviceplugin_pb2 as dp
 from device_agent.kubelet.proto import podresources_pb2 as pr
 
 GO_MESSAGE_LIMIT = 4 * 1024 * 1024
 DIAL_SECONDS = 10
-
-_NAME_PART = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-_DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
 def until(condition: Callable[[], object], *, seconds: float = 10.0, what: str = "") -> object:
@@ -64,9 +62,9 @@ class Kubelet:
         self.violations: list[str] = []
         self.registrations: list[tuple[str, float]] = []
         self.clients: dict[str, Client] = {}
-        self.devices: dict[str, dict[str, tuple[str, tuple[int, ...]]]] = {}
+        self.devices: dict[str, Mapping[str, tuple[str, tuple[int, ...]]]] = {}
         self.lists: dict[str, list[tuple[float, dict[str, str]]]] = {}
-        self.checkpoint: dict[tuple[str, str, str], dict[str, list[str]]] = {}
+        self.checkpoint = Checkpoint()
         self.in_flight: set[str] = set()
         self.fail_register: str | None = None
         self.hang_register: threading.Event | None = None
@@ -150,14 +148,8 @@ class Kubelet:
             context.abort(grpc.StatusCode.UNAVAILABLE, "gone")
         if self.fail_register is not None:
             return self._refuse(context, self.fail_register)
-        if request.version != "v1beta1":
-            return self._refuse(
-                context,
-                f'requested API version "{request.version}" is not supported by kubelet. '
-                'Supported version is ["v1beta1"]',
-            )
-        if not _extended_resource(name):
-            return self._refuse(context, f'the ResourceName "{name}" is invalid')
+        if why := rules.refusal(request):
+            return self._refuse(context, why)
         if "/" in request.endpoint:
             self._tell(f"{name}: endpoint {request.endpoint} is no base name")
         path = self.directory / request.endpoint
@@ -219,17 +211,9 @@ class Kubelet:
             client.channel.close()
 
     def _listed(self, name: str, client: Client, answer: dp.ListAndWatchResponse) -> None:
-        found: dict[str, tuple[str, tuple[int, ...]]] = {}
-        for device in answer.devices:
-            if device.ID in found:
-                self._tell(f"{name}: id {device.ID} twice in one list")
-            if len(device.ID) > 63:
-                self._tell(f"{name}: id {device.ID} is longer than 63 characters")
-            if device.health not in ("Healthy", "Unhealthy"):
-                self._tell(f"{name}: health {device.health!r}")
-            if any(node.ID < 0 for node in device.topology.nodes):
-                self._tell(f"{name}: {device.ID} is on NUMA node -1")
-            found[device.ID] = (device.health, tuple(node.ID for node in device.topology.nodes))
+        for violation in rules.list_violations(name, answer):
+            self._tell(violation)
+        found = rules.devices(answer)
         with self._lock:
             if client.life != self._life or not self._alive:
                 return  # a thread of a kubelet that has died
@@ -275,7 +259,7 @@ class Kubelet:
 
     def held(self, name: str) -> set[str]:
         with self._lock:
-            return {i for resources in self.checkpoint.values() for i in resources.get(name, ())}
+            return self.checkpoint.held(name)
 
     def admit(self, pod: str, resource: str, count: int, *, container: str = "main") -> dp.ContainerAllocateResponse:
         """What the container gets.
@@ -308,7 +292,7 @@ class Kubelet:
         if not answer.container_responses:
             raise PodRejectedError("no containers return in allocation response")
         with self._lock:
-            self.checkpoint.setdefault(("default", pod, container), {}).setdefault(resource, []).extend(ids)
+            self.checkpoint.assign(("default", pod, container), resource, ids)
         return answer.container_responses[0]
 
     def _preferred(self, client: Client, free: list[str], count: int) -> list[str]:
@@ -332,22 +316,14 @@ class Kubelet:
 
     def delete(self, pod: str) -> None:
         with self._lock:
-            for key in [k for k in self.checkpoint if k[1] == pod]:
-                del self.checkpoint[key]
+            self.checkpoint.forget(pod)
 
     def _list(self, _: pr.ListPodResourcesRequest, context: grpc.ServicerContext) -> pr.ListPodResourcesResponse:
         self.list_calls += 1
         if self.fail_list is not None:
             context.abort(self.fail_list, "rejected by rate limit")
-        answer = pr.ListPodResourcesResponse()
         with self._lock:
-            for (namespace, pod, container), resources in self.checkpoint.items():
-                message = answer.pod_resources.add(name=pod, namespace=namespace)
-                part = message.containers.add(name=container)
-                for resource, ids in resources.items():
-                    for one in ids:  # the kubelet makes one of each NUMA node
-                        part.devices.add(resource_name=resource, device_ids=[one])
-        return answer
+            return self.checkpoint.pod_resources()
 
     def _allocatable(
         self, _: pr.AllocatableResourcesRequest, context: grpc.ServicerContext
@@ -390,17 +366,4 @@ def _call(channel: grpc.Channel, method: rpc.Method) -> Callable:
         method.path,
         request_serializer=method.request.SerializeToString,
         response_deserializer=method.answer.FromString,
-    )
-
-
-def _extended_resource(name: str) -> bool:
-    """IsExtendedResourceName of kubernetes pkg/apis/core/v1/helper."""
-    domain, slash, part = name.partition("/")
-    return bool(
-        slash
-        and "kubernetes.io/" not in name
-        and not name.startswith("requests.")
-        and len(domain) <= 253 - len("requests.")
-        and _DOMAIN.fullmatch(domain)
-        and _NAME_PART.fullmatch(part)
     )

@@ -73,6 +73,23 @@ def test_a_device_that_went_while_the_agent_was_down_stays_listed_while_held(
     until(lambda: set(kubelet.health("example.com/widget")) == kept, what="dropped once free")
 
 
+def test_after_a_restart_a_held_device_is_not_exchanged_for_one_that_comes_before_it(
+    node: Node, start: Start, kubelet: Kubelet
+) -> None:
+    widget = "example.com/widget"
+    node.device("widget1")
+    node.configure(document(files(widget, "/dev/widget*", maxDevices=1)))
+    first = start()
+    ids = kubelet.wait_for(widget, 1)
+    kubelet.admit("pod", widget, 1)
+    first.kill()
+    before = len(kubelet.lists[widget])
+    node.device("widget0")
+    start(settings={"scan_interval": 60})
+    until(lambda: len(kubelet.lists[widget]) > before, what="a list of the second agent")
+    assert kubelet.lists[widget][before][1] == dict.fromkeys(ids, "Healthy")
+
+
 def test_sockets_of_others_are_left_alone(node: Node, start: Start, kubelet: Kubelet) -> None:
     foreign = node.plugins / "other-plugin.sock"
     with contextlib.closing(socket.socket(socket.AF_UNIX)) as dead:

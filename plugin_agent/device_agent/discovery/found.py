@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from device_agent.contract.document import DeviceEntry
+from device_agent.contract.document import DeviceEntry, Match
+from device_agent.discovery.kernelnames import matcher
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,25 @@ class FoundDevice:
     numa_node: int | None = None
     problem: tuple[str, str] | None = None
     left_out: tuple[str, str] | None = None
+
+    @property
+    def label(self) -> str:
+        """What people call it: the path they named, the PCI address, the kernel name."""
+        return self.attributes.get("path", self.name) if self.source == "files" else self.name
+
+    @property
+    def hardware(self) -> str:
+        """What it is told apart by from everything else on the node."""
+        return self.sysfs_path or f"{self.source}:{self.label}"
+
+    def unmet(self, match: Match) -> str | None:
+        """How it fails a match, None when it matches; an attribute that is absent never does."""
+        value = self.attributes.get(match.attribute)
+        if value is None:
+            return f"{match.attribute} is absent"
+        if matcher(match.values)(value):
+            return None
+        return f"{match.attribute} is {value!r}, not {' or '.join(match.values)}"
 
 
 @dataclass(frozen=True, slots=True)

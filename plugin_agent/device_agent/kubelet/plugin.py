@@ -16,10 +16,11 @@ import grpc.aio
 
 from device_agent import allocation, injection
 from device_agent.contract.document import Policy, Resource
-from device_agent.devices import Advertised, DeviceTable
+from device_agent.devices import DeviceTable
 from device_agent.errors import AllocationRefused
 from device_agent.kubelet import rpc, sockets
 from device_agent.kubelet.proto import deviceplugin_pb2 as dp
+from device_agent.snapshot import Advertised
 from device_agent.telemetry import Metrics
 
 logger = logging.getLogger(__name__)

@@ -85,7 +85,7 @@ class Steps:
 
     def seen(self, name: str = NAME) -> dict[str, bool]:
         """The same without sending it."""
-        return {device.id: device.healthy for device in self.table._advertised.get(name, ())}
+        return {device.id: device.healthy for device in self.table.listed(name)}
 
     def device(self, device_id: str, *, name: str = NAME):
         (found,) = (

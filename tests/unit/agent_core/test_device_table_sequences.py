@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 import pytest
 from device_agent.contract.names import replica_id
-from device_agent.devices import DeviceTable, Health
+from device_agent.devices import DeviceTable
 from device_agent.errors import AllocationRefused
 from device_agent.holders import Holder
 from device_agent.ledger import UNSEEN_SECONDS
+from device_agent.snapshot import Health
 from device_agent.units import Unit
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -85,7 +86,7 @@ class Node(RuleBasedStateMachine):
         return {(grant.resource, i) for grant in self.grants() for i in grant.ids}
 
     def lists_now(self) -> dict[str, dict[str, bool]]:
-        return {name: {a.id: a.healthy for a in listed} for name, listed in self.table._advertised.items()}
+        return {name: {a.id: a.healthy for a in self.table.listed(name)} for name in self.table.resources()}
 
     def heard(self, changed: frozenset[str]) -> None:
         """The names that are said to have changed are those that have."""

@@ -49,6 +49,15 @@ def file(path: str, *, place: str | None = None, nodes: Sequence[str] | None = N
     return FoundDevice("files", name, place, {"name": name, "path": path}, nodes=tuple(nodes or [path]))
 
 
+def sim(index: int, **fields: Any) -> FoundDevice:
+    name = f"sim-{index:05}"
+    return FoundDevice("simulated", name, None, {"name": name, "index": str(index)}, **fields)
+
+
+def sims(count: int) -> list[FoundDevice]:
+    return [sim(i) for i in range(count)]
+
+
 def entry(name: str, *sources: str, **fields: Any) -> dict[str, Any]:
     return {"name": f"example.com/{name}", "devices": [SOURCES[s] for s in sources], **fields}
 

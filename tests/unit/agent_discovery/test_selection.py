@@ -1,19 +1,12 @@
-"""Who owns what, what one device is, and the reason for each one left out."""
+"""Which entry owns which find, and the reason for each one left out."""
 
 from typing import Any
 
 import pytest
-from device_agent.contract import names
 from device_agent.discovery.found import FoundDevice
-from device_agent.units import Identity
-from unit.agent_discovery.finds import entry, file, ids, pci, reasons, selection, sysfs
+from unit.agent_discovery.finds import entry, file, ids, pci, reasons, selection, sim, sysfs
 
 INCLUDE = {"attribute": "numaNode", "values": ["0", "1*"]}
-
-
-def sim(index: int, **fields: Any) -> FoundDevice:
-    name = f"sim-{index:05}"
-    return FoundDevice("simulated", name, None, {"name": name, "index": str(index)}, **fields)
 
 
 def test_include_must_match_in_full_and_an_absent_attribute_never_does():
@@ -63,6 +56,14 @@ def test_the_same_hardware_is_offered_once_whichever_source_finds_it(
         assert "example.com/one" in selected.excluded[0].message
 
 
+@pytest.mark.parametrize("find", [sysfs("video0", usb__port="1-4"), sim(3)], ids=["in sysfs", "nowhere"])
+def test_what_is_left_out_is_of_the_hardware_that_its_device_was_of(find: FoundDevice):
+    before = selection((entry("camera", "sysfs"), [[find]]))
+    exclude = [{"attribute": "name", "values": [find.name]}]
+    after = selection((entry("camera", "sysfs", exclude=exclude), [[find]]))
+    assert tuple(e.hardware for e in after.excluded) == before.units[0].hardware
+
+
 def test_ownership_none_observes_what_others_own_under_ids_of_its_own():
     nics = [pci("0000:00:01.0")]
     watch = entry("watch", "pci", ownership="None")
@@ -100,110 +101,6 @@ def test_nested_finds_of_one_source_are_devices_of_their_own_and_of_two_sources_
     assert (
         selected.excluded[0].message == "it belongs to devices[0] of this entry, which selects the same hardware as sda"
     )
-
-
-@pytest.mark.parametrize(
-    ("find", "value", "identity"),
-    [
-        (pci("0000:00:01.0"), "0000:00:01.0", Identity.STABLE),
-        (pci("0000:00:01.0", driver="vfio-pci", group="7"), "7", Identity.VOLATILE),
-        (sysfs("video0"), "video0", Identity.VOLATILE),
-        (file("/dev/kvm"), "/dev/kvm", Identity.VOLATILE),
-        (sim(3), "sim-00003", Identity.STABLE),
-    ],
-)
-def test_each_source_has_a_unit_of_its_own_by_default(find: FoundDevice, value: str, identity: Identity):
-    (unit,) = selection((entry("x", find.source), [[find]])).units
-    assert (unit.value, unit.id, unit.identity) == (value, value, identity)
-
-
-def test_devices_that_agree_on_the_unit_are_one_with_all_nodes_and_the_problem_of_any():
-    parts = [
-        sysfs("video0", nodes=["/dev/video0"], usb__port="1-4", usb__vendor="046d"),
-        sysfs("video1", nodes=["/dev/video1"], usb__port="1-4", usb__vendor="046d"),
-        sysfs("video2", nodes=["/dev/video2"], usb__port="1-5"),
-    ]
-    broken = FoundDevice(
-        "sysfs",
-        "media0",
-        "devices/m",
-        {"name": "media0", "usb.port": "1-4"},
-        problem=("DeviceNodeMissing", "gone"),
-        numa_node=1,
-    )
-    selected = selection((entry("camera", "sysfs", "sysfs", unit="usb.port"), [parts, [broken]]))
-    assert [u.id for u in selected.units] == ["1-4", "1-5"]
-    camera = selected.units[0]
-    assert camera.nodes == ("/dev/video0", "/dev/video1")
-    assert camera.problem == ("DeviceNodeMissing", "media0: gone")
-    assert camera.attributes["usb.vendor"] == "046d"
-    assert camera.attributes["name"] == "video0,video1,media0"
-    assert camera.hardware == ("devices/m", "devices/virtual/tty/video0", "devices/virtual/tty/video1")
-    assert camera.numa_node == 1
-    assert camera.identity is Identity.STABLE
-
-
-def test_unit_node_makes_one_device_of_all_with_an_id_of_the_entry():
-    selected = selection(
-        (entry("all", "pci", unit="node"), [[pci("0000:00:01.0"), pci("0000:00:02.0")]]),
-        (entry("files", "files", unit="node"), [[file("/dev/a"), file("/dev/b")]]),
-    )
-    assert ids(selected) == [("all", "example.com/all"), ("files", "example.com/files")]
-    assert len(selected.units[0].hardware) == 2
-
-
-def test_a_device_without_the_units_attribute_is_left_out_with_one_that_it_has():
-    selected = selection((entry("x", "sysfs", unit="usb.serial"), [[sysfs("a", usb__port="1-1"), sysfs("b")]]))
-    assert [(e.reason, e.message) for e in selected.excluded] == [
-        ("MissingAttribute", "unit: it has no usb.serial; use a unit that it has, such as usb.port"),
-        ("MissingAttribute", "unit: it has no usb.serial; use a unit that it has, such as name"),
-    ]
-
-
-def test_two_adapters_with_one_serial_are_a_duplicate_and_two_nodes_of_one_adapter_are_not():
-    ttys = [
-        sysfs("ttyUSB10", usb__serial="A", usb__port="1-3"),
-        sysfs("ttyUSB0", usb__serial="A", usb__port="1-2"),
-        sysfs("ttyUSB1", usb__serial="A", usb__port="1-2"),
-    ]
-    selected = selection((entry("x", "sysfs", unit="usb.serial"), [ttys]))
-    assert ids(selected) == [("x", "A")]
-    assert len(selected.units[0].hardware) == 2
-    assert [(e.id, e.reason, e.message) for e in selected.excluded] == [
-        ("ttyUSB10", "DuplicateIdentity", "usb.serial is 'A', as of ttyUSB0: use unit: usb.port")
-    ]
-
-
-def test_a_default_unit_that_two_devices_share_is_a_duplicate_with_a_hint():
-    cards = (
-        [sysfs("card0", "devices/a/drm/card0")],
-        [sysfs("card0", "devices/b/sound/card0", pci__address="0000:00:1f.3")],
-    )
-    selected = selection((entry("x", "sysfs", "sysfs"), cards))
-    assert len(selected.units) == 1
-    assert selected.excluded[0].reason == "DuplicateIdentity"
-    assert selected.excluded[0].message.endswith("use unit: pci.address")
-
-
-def test_an_id_belongs_to_one_resource_of_the_node():
-    selected = selection(
-        (entry("drm", "sysfs"), [[sysfs("card0", "devices/a/drm/card0", nodes=["/dev/dri/card0"])]]),
-        (entry("sound", "sysfs"), [[sysfs("card0", "devices/b/sound/card0", nodes=["/dev/snd/c0"])]]),
-    )
-    assert ids(selected) == [("drm", "card0")]
-    assert selected.excluded[0].reason == "DuplicateIdentity"
-    assert "example.com/drm" in selected.excluded[0].message
-    assert "such as path" in selected.excluded[0].message
-
-
-@pytest.mark.parametrize("order", [1, -1])
-def test_the_ids_of_replicas_belong_to_one_resource_too(order: int):
-    pairs = [
-        (entry("a", "sysfs", sharing={"replicas": 3}), [[sysfs("a")]]),
-        (entry("b", "sysfs"), [[sysfs("a::2"), sysfs("a::3"), sysfs("a::x")]]),
-    ]
-    assert len(selection(*pairs[::order]).units) == 3
-    assert list(reasons(selection(*pairs[::order])).values()) == ["DuplicateIdentity"]
 
 
 # IOMMU groups
@@ -293,93 +190,3 @@ def test_a_function_on_vfio_without_a_group_is_left_out():
     selected = selection((entry("gpu", "pci"), [[pci("0000:01:00.0", driver="vfio-pci")]]))
     assert selected.excluded[0].reason == "MissingAttribute"
     assert "no IOMMU group" in selected.excluded[0].message
-
-
-# How many
-
-
-def sims(count: int) -> list[FoundDevice]:
-    return [sim(i) for i in range(count)]
-
-
-def test_max_devices_takes_the_first_ids_and_keeps_the_rest_from_everybody():
-    nics = [pci(f"0000:00:0{i}.0") for i in range(4)]
-    selected = selection((entry("nic", "pci", maxDevices=2), [nics]), (entry("rest", "pci"), [nics]))
-    assert ids(selected) == [("nic", "0000:00:00.0"), ("nic", "0000:00:01.0")]
-    assert reasons(selected)["nic", "0000:00:02.0"] == "MaxDevices"
-    assert reasons(selected)["rest", "0000:00:02.0"] == "OwnedByEarlierEntry"
-
-
-@pytest.mark.parametrize(
-    ("held", "kept"),
-    [
-        ({"sim-00003"}, [0, 3]),
-        ({"sim-00003::1"}, [0, 3]),
-        ({"sim-00003::2"}, [0, 1]),
-        ({"sim-00001", "sim-00002", "sim-00003"}, [1, 2, 3]),
-    ],
-)
-def test_max_devices_never_exchanges_a_held_device(held: set[str], kept: list[int]):
-    fields = entry("x", "simulated", maxDevices=2, sharing={"replicas": 2})
-    selected = selection((fields, [sims(4)]), held=frozenset(held))
-    assert [int(u.attributes["index"]) for u in selected.units] == kept
-
-
-def test_names_are_rendered_and_made_valid():
-    ttys = [
-        sysfs("a", attr__profile="1g.5gb+me"),
-        sysfs("b", attr__profile="!!"),
-        sysfs("c"),
-        sysfs("d", attr__profile="x" * 80),
-    ]
-    selected = selection((entry("mig-{attr.profile}", "sysfs"), [ttys]))
-    assert selected.units[0].resource == "example.com/mig-1g.5gb.me"
-    assert len(selected.units[2].resource.partition("/")[2]) == 63
-    assert all(u.entry == "example.com/mig-{attr.profile}" for u in selected.units)
-    assert [(e.id, e.reason) for e in selected.excluded] == [("c", "MissingAttribute")]
-    nameless = selection((entry("{attr.profile}", "sysfs"), [ttys]))
-    assert [(e.id, e.reason) for e in nameless.excluded] == [("b", "UnsafeValue"), ("c", "MissingAttribute")]
-
-
-def test_an_entry_gives_at_most_sixteen_names_the_first_in_order():
-    selected = selection((entry("{index}", "simulated"), [sims(18)]))
-    assert sorted(u.resource for u in selected.units) == sorted(f"example.com/{i}" for i in range(18))[:16]
-    assert [e.reason for e in selected.excluded] == ["TooManyNames"] * 2
-    assert selected.refused == {
-        "example.com/{index}": "18 resource names, at most 16 per entry and node: left out are example.com/8 and 1 more"
-    }
-
-
-def test_a_rendered_name_belongs_to_the_first_entry_that_has_it():
-    selected = selection((entry("{name}", "sysfs"), [[sysfs("x")]]), (entry("x", "files"), [[file("/dev/y")]]))
-    assert ids(selected) == [("x", "x")]
-    assert reasons(selected) == {("x", "/dev/y"): "NameTaken"}
-    assert "example.com/x" in selected.refused
-
-
-@pytest.mark.parametrize(("count", "replicas", "fits"), [(20, 1000, True), (21, 1000, False), (3, 10_000, False)])
-def test_more_ids_than_a_node_can_offer_are_refused_with_the_arithmetic(count: int, replicas: int, *, fits: bool):
-    selected = selection((entry("x", "simulated", sharing={"replicas": replicas}), [sims(count)]))
-    assert len(selected.units) == (count if fits else 0)
-    assert [e.reason for e in selected.excluded] == ([] if fits else ["TooManyIds"] * count)
-    if not fits:
-        text = f"{count} devices x {replicas:,} replicas = {count * replicas:,} ids, a node can offer at most 20,000"
-        assert text in selected.refused["example.com/x"]
-    assert names.MAX_IDS == 20_000
-
-
-def test_replicas_may_differ_per_device_and_the_first_match_counts():
-    per = [
-        {"match": {"attribute": "index", "values": ["1"]}, "replicas": 4},
-        {"match": {"attribute": "name", "values": ["sim*1"]}, "replicas": 9},
-        {"match": {"attribute": "index", "values": ["2"]}, "replicas": 1},
-    ]
-    selected = selection((entry("x", "simulated", sharing={"replicas": 2, "perDevice": per}), [sims(3)]))
-    assert [u.replicas for u in selected.units] == [2, 4, 1]
-
-
-def test_a_long_value_is_cut_in_the_id_and_kept_in_full():
-    path = f"/dev/serial/by-id/{'x' * 80}"
-    (unit,) = selection((entry("x", "files"), [[file(path)]])).units
-    assert len(unit.id) == 63
-    assert unit.value == path

@@ -10,7 +10,7 @@ from device_agent.contract.document import Document, Ownership
 from device_agent.contract.template import parse_template
 from device_agent.discovery.found import Findings, FoundDevice
 from device_agent.hardware import claimed_nodes
-from device_agent.selection import label, select
+from device_agent.selection import select
 from device_agent.units import Selection
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -114,7 +114,7 @@ def chosen(document: Document, findings: Findings, **more: Any) -> Selection:
 
 
 def hardware_key(find: FoundDevice) -> str:
-    return find.sysfs_path or f"{find.source}:{label(find)}"
+    return find.sysfs_path or f"{find.source}:{find.label}"
 
 
 @given(cases())
@@ -129,7 +129,7 @@ def test_every_find_is_in_one_unit_of_its_entry_or_left_out_with_one_reason(case
             for find in finds:
                 key = hardware_key(find)
                 inside = sum(key in unit.hardware for unit in units)
-                labels = {label(f) for fs in found for f in fs if hardware_key(f) == key}
+                labels = {f.label for fs in found for f in fs if hardware_key(f) == key}
                 reasons = sum(left_out[one] for one in labels)
                 assert inside <= 1
                 assert inside or reasons

@@ -7,19 +7,13 @@ from datetime import datetime
 from device_agent import healthmemory
 from device_agent.contract.document import DeviceEntry, Document, HealthRules, NvmlSource, Resource
 from device_agent.devices import DeviceTable
-from device_agent.health import Answer, Check, Driver, Fault, Look
+from device_agent.health import Check, Driver, Fault, Look
 from device_agent.snapshot import since_text
 from device_agent.units import Unit
 from unit.agent_core.samples import NAME, selection, unit, wall
+from unit.health import news
 
-GOOD = Check(Answer.GOOD)
-NONE = Check(Answer.GOOD, action="None")
-ASKS = Check(Answer.BAD, "ResetRequired", "the GPU has to be reset", action="Reset")
-BAD = Check(Answer.BAD, "RowRemapFailed", "a row could not be remapped")
-LOST = Check(Answer.LOST, "GpuLost", "the GPU is lost")
-UNKNOWN = Check(Answer.UNKNOWN, message="GPU-0 does not answer")
 RULES = HealthRules(failure_threshold=3, recovery_threshold=3, interval_seconds=10, removal_grace_seconds=60)
-RESET_XID, QUIET_XID, HARMLESS_XID = 79, 74, 13
 FIRST_LOAD = Driver("m1", 1)
 
 
@@ -64,7 +58,7 @@ class Gpus:
     def parts(self) -> set[str]:
         return {part.partition("/")[0] for found in self.units for part in found.parts}
 
-    def look(self, *, after: float = 10, others: Check = GOOD, **checks: Check) -> frozenset[str]:
+    def look(self, *, after: float = 10, others: Check = news.GOOD, **checks: Check) -> frozenset[str]:
         """`GPU_0=BAD`: one look at all GPUs, of which the others are as `others`."""
         self.now += after
         given = {name.replace("_", "-"): check for name, check in checks.items()}

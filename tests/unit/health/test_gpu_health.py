@@ -2,33 +2,17 @@
 
 from dataclasses import replace
 
-import pytest
 from device_agent.contract.document import Clears, Document, Ownership, XidRule
-from device_agent.devices import Health
-from device_agent.health import Driver
+from device_agent.snapshot import Health
 from unit.agent_core.samples import NAME, OTHER, held, wall
-from unit.health.gpus import (
-    ASKS,
-    BAD,
-    GOOD,
-    HARMLESS_XID,
-    LOST,
-    NONE,
-    QUIET_XID,
-    RESET_XID,
-    RULES,
-    UNKNOWN,
-    Gpus,
-    gpu,
-    gpu_resource,
-    mig,
-)  # fmt: skip
+from unit.health import news
+from unit.health.gpus import RULES, Gpus, gpu, gpu_resource, mig
 
 
 def test_a_fatal_xid_takes_all_replicas_of_its_gpu_and_no_other_device():
     gpus = Gpus(gpu(0, replicas=3), gpu(1, replicas=3))
     gpus.look()
-    assert gpus.xid(RESET_XID) == {NAME}
+    assert gpus.xid(news.RESET_XID) == {NAME}
     assert gpus.seen() == {
         "GPU-0": False, "GPU-0::1": False, "GPU-0::2": False, "GPU-1": True, "GPU-1::1": True, "GPU-1::2": True,
     }  # fmt: skip
@@ -40,31 +24,31 @@ def test_a_fatal_xid_takes_all_replicas_of_its_gpu_and_no_other_device():
 
 def test_an_xid_before_the_first_look_counts():
     gpus = Gpus(gpu(0))
-    gpus.xid(RESET_XID)
-    gpus.look(GPU_0=GOOD)
+    gpus.xid(news.RESET_XID)
+    gpus.look(GPU_0=news.GOOD)
     assert gpus.seen() == {"GPU-0": False}
 
 
 def test_an_xid_of_a_program_changes_nothing():
     gpus = Gpus(gpu(0))
     gpus.look()
-    assert gpus.xid(HARMLESS_XID) == frozenset()
+    assert gpus.xid(news.HARMLESS_XID) == frozenset()
     assert gpus.seen() == {"GPU-0": True}
 
 
 def test_it_recovers_after_the_driver_asked_for_a_reset_and_asks_no_more():
     gpus = Gpus(gpu(0))
-    gpus.look(others=NONE)
-    gpus.xid(RESET_XID)
-    gpus.looks(20, GPU_0=NONE)
+    gpus.look(others=news.NONE)
+    gpus.xid(news.RESET_XID)
+    gpus.looks(20, GPU_0=news.NONE)
     assert gpus.seen() == {"GPU-0": False}
-    gpus.look(GPU_0=ASKS)
-    gpus.look(GPU_0=NONE)
+    gpus.look(GPU_0=news.ASKS)
+    gpus.look(GPU_0=news.NONE)
     assert gpus.device("GPU-0").reason == "Recovering"
     assert "Healthy after 3 good checks in a row; it was Xid79" in gpus.device("GPU-0").message
-    gpus.look(GPU_0=NONE)
+    gpus.look(GPU_0=news.NONE)
     assert gpus.seen() == {"GPU-0": False}
-    assert gpus.look(GPU_0=NONE) == {NAME}
+    assert gpus.look(GPU_0=news.NONE) == {NAME}
     state = gpus.device("GPU-0")
     assert (state.health, state.reason, state.message, state.since) == (Health.HEALTHY, "", "", wall(gpus.now))
 
@@ -72,7 +56,7 @@ def test_it_recovers_after_the_driver_asked_for_a_reset_and_asks_no_more():
 def test_it_recovers_after_the_driver_was_reloaded():
     gpus = Gpus(gpu(0))
     gpus.look()
-    gpus.xid(RESET_XID)
+    gpus.xid(news.RESET_XID)
     gpus.looks(5)
     gpus.reload()
     gpus.looks(2)
@@ -85,7 +69,7 @@ def test_what_breaks_on_a_driver_that_no_look_has_shown_yet_is_not_ended_by_that
     gpus = Gpus(gpu(0))
     gpus.look()
     gpus.reload()
-    gpus.xid(RESET_XID)
+    gpus.xid(news.RESET_XID)
     gpus.looks(5)
     assert gpus.seen() == {"GPU-0": False}
 
@@ -93,7 +77,7 @@ def test_what_breaks_on_a_driver_that_no_look_has_shown_yet_is_not_ended_by_that
 def test_a_driver_that_was_unloaded_for_a_while_was_reloaded():
     gpus = Gpus(gpu(0))
     gpus.look()
-    gpus.xid(RESET_XID)
+    gpus.xid(news.RESET_XID)
     gpus.hang("the driver is not loaded")
     gpus.reload()
     gpus.looks(3)
@@ -103,9 +87,9 @@ def test_a_driver_that_was_unloaded_for_a_while_was_reloaded():
 def test_a_quiet_failure_ends_by_itself_unless_it_comes_again():
     gpus = Gpus(gpu(0))
     gpus.look()
-    gpus.xid(QUIET_XID)
+    gpus.xid(news.QUIET_XID)
     gpus.looks(2)
-    gpus.xid(QUIET_XID)
+    gpus.xid(news.QUIET_XID)
     gpus.looks(2)
     assert gpus.device("GPU-0").reason == "Recovering"
     gpus.look()
@@ -115,8 +99,8 @@ def test_a_quiet_failure_ends_by_itself_unless_it_comes_again():
 def test_a_quiet_failure_waits_for_the_polled_state():
     gpus = Gpus(gpu(0))
     gpus.look()
-    gpus.xid(QUIET_XID)
-    gpus.looks(10, GPU_0=ASKS)
+    gpus.xid(news.QUIET_XID)
+    gpus.looks(10, GPU_0=news.ASKS)
     assert (gpus.seen(), gpus.device("GPU-0").reason) == ({"GPU-0": False}, "Xid74")
     gpus.looks(3)
     assert gpus.seen() == {"GPU-0": True}
@@ -125,10 +109,10 @@ def test_a_quiet_failure_waits_for_the_polled_state():
 def test_polled_failures_take_as_many_looks_as_the_threshold_says():
     gpus = Gpus(gpu(0), gpu(1))
     gpus.look()
-    gpus.looks(2, GPU_0=BAD)
+    gpus.looks(2, GPU_0=news.BAD)
     assert gpus.seen() == {"GPU-0": True, "GPU-1": True}
     assert gpus.device("GPU-0").message == "a row could not be remapped; Unhealthy after 3 such checks in a row"
-    gpus.look(GPU_0=BAD)
+    gpus.look(GPU_0=news.BAD)
     assert gpus.seen() == {"GPU-0": False, "GPU-1": True}
     assert gpus.device("GPU-0").reason == "RowRemapFailed"
 
@@ -137,27 +121,27 @@ def test_looks_faster_than_the_interval_are_one():
     gpus = Gpus(gpu(0))
     gpus.look()
     for _ in range(30):
-        gpus.look(after=0.5, GPU_0=BAD)
+        gpus.look(after=0.5, GPU_0=news.BAD)
     assert gpus.seen() == {"GPU-0": True}  # 15 s: two of them count
 
 
 def test_a_gpu_that_is_bad_at_first_sight_is_not_offered():
     gpus = Gpus(gpu(0), gpu(1))
-    gpus.look(GPU_1=BAD)
+    gpus.look(GPU_1=news.BAD)
     assert gpus.seen() == {"GPU-0": True, "GPU-1": False}
 
 
 def test_a_lost_gpu_is_unhealthy_at_once():
     gpus = Gpus(gpu(0), gpu(1))
     gpus.look()
-    assert gpus.look(after=0.1, GPU_1=LOST) == {NAME}
+    assert gpus.look(after=0.1, GPU_1=news.LOST) == {NAME}
     assert gpus.seen() == {"GPU-0": True, "GPU-1": False}
 
 
 def test_without_answers_nothing_flips_and_it_is_told():
     gpus = Gpus(gpu(0), gpu(1))
     gpus.look()
-    gpus.xid(RESET_XID, "GPU-1")
+    gpus.xid(news.RESET_XID, "GPU-1")
     since = gpus.device("GPU-0").since
     for _ in range(10):
         assert gpus.hang() == frozenset()
@@ -177,17 +161,17 @@ def test_without_answers_nothing_flips_and_it_is_told():
 def test_one_gpu_without_an_answer_says_nothing_of_the_others():
     gpus = Gpus(gpu(0), gpu(1))
     gpus.look()
-    gpus.look(GPU_0=UNKNOWN)
+    gpus.look(GPU_0=news.UNKNOWN)
     assert (gpus.device("GPU-0").unanswered, gpus.device("GPU-1").unanswered) == ("GPU-0 does not answer", "")
 
 
 def test_unknown_between_bad_checks_is_neither():
     gpus = Gpus(gpu(0))
     gpus.look()
-    for check in (BAD, UNKNOWN, BAD, UNKNOWN):
+    for check in (news.BAD, news.UNKNOWN, news.BAD, news.UNKNOWN):
         gpus.look(GPU_0=check)
     assert gpus.seen() == {"GPU-0": True}
-    gpus.look(GPU_0=BAD)
+    gpus.look(GPU_0=news.BAD)
     assert gpus.seen() == {"GPU-0": False}
 
 
@@ -197,14 +181,14 @@ def test_unknown_between_bad_checks_is_neither():
 def test_an_event_of_a_mig_device_concerns_it_alone():
     gpus = Gpus(mig(0, gi=1), mig(0, gi=2), mig(1, gi=1))
     gpus.look()
-    gpus.xid(RESET_XID, "GPU-0/1/0")
+    gpus.xid(news.RESET_XID, "GPU-0/1/0")
     assert gpus.seen() == {"MIG-0-1-0": False, "MIG-0-2-0": True, "MIG-1-1-0": True}
 
 
 def test_an_event_of_a_gpu_instance_concerns_all_compute_instances_of_it():
     gpus = Gpus(mig(0, gi=1, ci=0), mig(0, gi=1, ci=1), mig(0, gi=2))
     gpus.look()
-    gpus.xid(RESET_XID, "GPU-0/1")
+    gpus.xid(news.RESET_XID, "GPU-0/1")
     assert gpus.seen() == {"MIG-0-1-0": False, "MIG-0-1-1": False, "MIG-0-2-0": True}
 
 
@@ -212,7 +196,7 @@ def test_a_failure_of_the_gpu_concerns_all_its_mig_devices_under_every_name():
     resources = (gpu_resource(), gpu_resource(OTHER))
     gpus = Gpus(mig(0, gi=1), mig(0, gi=2, name=OTHER), mig(1, gi=1), resources=resources)
     gpus.look()
-    assert gpus.xid(RESET_XID) == {NAME, OTHER}
+    assert gpus.xid(news.RESET_XID) == {NAME, OTHER}
     assert gpus.seen() == {"MIG-0-1-0": False, "MIG-1-1-0": True}
     assert gpus.seen(OTHER) == {"MIG-0-2-0": False}
 
@@ -220,7 +204,7 @@ def test_a_failure_of_the_gpu_concerns_all_its_mig_devices_under_every_name():
 def test_a_mig_device_made_on_a_broken_gpu_is_not_offered():
     gpus = Gpus(mig(0, gi=1), mig(1, gi=1))
     gpus.look()
-    gpus.xid(RESET_XID)
+    gpus.xid(news.RESET_XID)
     gpus.units = (mig(0, gi=5), mig(1, gi=1))
     gpus.scan()
     assert gpus.seen()["MIG-0-5-0"] is False
@@ -229,7 +213,7 @@ def test_a_mig_device_made_on_a_broken_gpu_is_not_offered():
 def test_a_mig_device_recovers_with_its_gpus_looks():
     gpus = Gpus(mig(0, gi=1), mig(0, gi=2))
     gpus.look()
-    gpus.xid(QUIET_XID, "GPU-0/1/0")
+    gpus.xid(news.QUIET_XID, "GPU-0/1/0")
     gpus.looks(3)
     assert gpus.seen() == {"MIG-0-1-0": True, "MIG-0-2-0": True}
 
@@ -238,19 +222,19 @@ def test_a_mig_device_recovers_with_its_gpus_looks():
 
 
 def test_each_resource_judges_by_its_own_rules():
-    observer = gpu_resource(OTHER, ownership=Ownership.NONE, health=replace(RULES, ignore_xids=(RESET_XID,)))
+    observer = gpu_resource(OTHER, ownership=Ownership.NONE, health=replace(RULES, ignore_xids=(news.RESET_XID,)))
     seen = gpu(0, name=OTHER)
     gpus = Gpus(gpu(0), replace(seen, id="seen"), resources=(gpu_resource(), observer))
     gpus.look()
-    assert gpus.xid(RESET_XID) == {NAME}
+    assert gpus.xid(news.RESET_XID) == {NAME}
     assert (gpus.seen(), gpus.seen(OTHER)) == ({"GPU-0": False}, {"seen": True})
 
 
 def test_an_edit_that_ignores_an_xid_lets_the_gpu_recover():
     gpus = Gpus(gpu(0))
     gpus.look()
-    gpus.xid(RESET_XID)
-    gpus.edit(gpu_resource(health=replace(RULES, ignore_xids=(RESET_XID,))), units=(gpu(0),))
+    gpus.xid(news.RESET_XID)
+    gpus.edit(gpu_resource(health=replace(RULES, ignore_xids=(news.RESET_XID,))), units=(gpu(0),))
     gpus.looks(3)
     assert gpus.seen() == {"GPU-0": True}
 
@@ -258,8 +242,8 @@ def test_an_edit_that_ignores_an_xid_lets_the_gpu_recover():
 def test_an_edit_that_makes_an_xid_quiet_lets_the_gpu_recover():
     gpus = Gpus(gpu(0))
     gpus.look()
-    gpus.xid(RESET_XID)
-    gpus.edit(gpu_resource(health=replace(RULES, xids=(XidRule(RESET_XID, Clears.QUIET),))), units=(gpu(0),))
+    gpus.xid(news.RESET_XID)
+    gpus.edit(gpu_resource(health=replace(RULES, xids=(XidRule(news.RESET_XID, Clears.QUIET),))), units=(gpu(0),))
     gpus.looks(3)
     assert gpus.seen() == {"GPU-0": True}
 
@@ -267,7 +251,7 @@ def test_an_edit_that_makes_an_xid_quiet_lets_the_gpu_recover():
 def test_a_broken_gpu_is_not_offered_under_another_name():
     gpus = Gpus(gpu(0))
     gpus.look()
-    gpus.xid(RESET_XID)
+    gpus.xid(news.RESET_XID)
     since = gpus.device("GPU-0").since
     gpus.list()
     gpus.edit(gpu_resource(OTHER), units=(gpu(0, name=OTHER),))
@@ -280,7 +264,7 @@ def test_a_broken_gpu_is_not_offered_under_another_name():
 def test_a_resource_that_comes_back_still_knows_its_broken_gpu():
     gpus = Gpus(gpu(0))
     gpus.look()
-    gpus.xid(RESET_XID)
+    gpus.xid(news.RESET_XID)
     gpus.list()
     gpus.edit(units=())
     gpus.list()
@@ -293,7 +277,7 @@ def test_a_resource_that_comes_back_still_knows_its_broken_gpu():
 def test_a_resource_that_comes_back_after_a_reset_finds_its_gpu_well():
     gpus = Gpus(gpu(0), gpu(1))
     gpus.look()
-    gpus.xid(RESET_XID)
+    gpus.xid(news.RESET_XID)
     gpus.edit(gpu_resource(), units=(gpu(1),))
     gpus.reload()
     gpus.units = (gpu(0), gpu(1))
@@ -305,7 +289,7 @@ def test_a_resource_that_comes_back_after_a_reset_finds_its_gpu_well():
 def test_a_gpu_that_vanished_was_dropped_and_returned_is_still_broken():
     gpus = Gpus(gpu(0), gpu(1))
     gpus.look()
-    gpus.xid(RESET_XID)
+    gpus.xid(news.RESET_XID)
     gpus.list()
     gpus.units = (gpu(1),)
     gpus.scan()
@@ -320,151 +304,11 @@ def test_a_gpu_that_vanished_was_dropped_and_returned_is_still_broken():
     assert gpus.seen() == {"GPU-0": False, "GPU-1": True}
 
 
-# Acknowledgement
-
-
-def test_an_acknowledgement_of_the_failure_lets_the_gpu_recover():
-    gpus = Gpus(gpu(0), gpu(1))
-    gpus.look()
-    gpus.xid(RESET_XID)
-    gpus.xid(RESET_XID, "GPU-1")
-    assert gpus.acknowledge("GPU-0") == ("GPU-0",)
-    assert gpus.seen() == {"GPU-0": False, "GPU-1": False}
-    gpus.looks(3)
-    assert gpus.seen() == {"GPU-0": True, "GPU-1": False}
-
-
-def test_an_acknowledgement_does_not_make_a_gpu_healthy_whose_state_is_bad():
-    gpus = Gpus(gpu(0))
-    gpus.look()
-    gpus.xid(RESET_XID)
-    gpus.acknowledge("GPU-0")
-    gpus.looks(10, GPU_0=BAD)
-    assert gpus.seen() == {"GPU-0": False}
-
-
-def test_an_acknowledgement_is_of_one_failure_and_of_no_later_one():
-    gpus = Gpus(gpu(0))
-    gpus.look()
-    gpus.xid(RESET_XID)
-    first = gpus.device("GPU-0").since
-    gpus.acknowledge("GPU-0")
-    gpus.looks(3)
-    gpus.xid(RESET_XID)
-    assert gpus.acknowledge("GPU-0", first) == ()
-    gpus.looks(10)
-    assert gpus.seen() == {"GPU-0": False}
-
-
-@pytest.mark.parametrize("text", ["", "GPU-0", "GPU-0=", "=2026-01-01T00:00:00Z", ",,", "GPU-9=2026-01-01T00:00:13Z"])
-def test_a_text_that_names_no_failure_changes_nothing(text):
-    gpus = Gpus(gpu(0))
-    gpus.look()
-    gpus.xid(RESET_XID)
-    assert gpus.table.acknowledge(text, now=gpus.now, wall=gpus.wall) == (frozenset(), ())
-
-
-def test_a_failure_of_a_gpu_may_be_acknowledged_by_its_uuid_or_by_a_partition():
-    for name in ("GPU-0", "MIG-0-2-0"):
-        gpus = Gpus(mig(0, gi=1), mig(0, gi=2))
-        gpus.look()
-        gpus.xid(RESET_XID)
-        assert gpus.acknowledge(name, of="MIG-0-1-0") == ("GPU-0",)
-        gpus.looks(3)
-        assert gpus.seen() == {"MIG-0-1-0": True, "MIG-0-2-0": True}
-
-
-# Restarts
-
-
-@pytest.mark.parametrize("xid", [RESET_XID, QUIET_XID])
-def test_state_cause_and_since_survive_a_restart(xid):
-    gpus = Gpus(gpu(0), gpu(1))
-    gpus.look()
-    gpus.xid(xid)
-    before = gpus.device("GPU-0")
-    gpus.restart()
-    after = gpus.device("GPU-0")
-    assert (after.health, after.reason, after.message, after.since) == (
-        before.health, before.reason, before.message, before.since,
-    )  # fmt: skip
-    assert gpus.seen() == {"GPU-0": False, "GPU-1": True}
-
-
-def test_a_recovery_goes_on_where_it_was_after_a_restart():
-    gpus = Gpus(gpu(0))
-    gpus.look()
-    gpus.xid(QUIET_XID)
-    gpus.looks(2)
-    gpus.restart()
-    assert gpus.device("GPU-0").reason == "Recovering"
-    gpus.look()
-    assert gpus.seen() == {"GPU-0": True}
-
-
-def test_a_healthy_gpu_needs_the_threshold_after_a_restart_too():
-    gpus = Gpus(gpu(0))
-    gpus.look()
-    gpus.restart()
-    gpus.looks(2, GPU_0=BAD)
-    assert gpus.seen() == {"GPU-0": True}
-
-
-def test_a_restart_of_the_agent_is_no_reload_of_the_driver():
-    gpus = Gpus(gpu(0), driver=Driver("", 5))
-    gpus.look()
-    gpus.xid(RESET_XID)
-    gpus.restart()
-    gpus.looks(5)
-    assert gpus.seen() == {"GPU-0": False}
-    gpus.driver = Driver("", 2)
-    gpus.looks(3)
-    assert gpus.seen() == {"GPU-0": True}
-
-
-def test_a_driver_reloaded_while_no_agent_ran_is_noticed():
-    gpus = Gpus(gpu(0))
-    gpus.look()
-    gpus.xid(RESET_XID)
-    gpus.reload()
-    gpus.restart()
-    gpus.looks(3)
-    assert gpus.seen() == {"GPU-0": True}
-
-
-def test_an_action_asked_for_before_the_restart_and_not_after_it_is_a_reset():
-    gpus = Gpus(gpu(0))
-    gpus.look()
-    gpus.xid(RESET_XID)
-    gpus.look(GPU_0=ASKS)
-    gpus.restart()
-    gpus.looks(3, GPU_0=NONE)
-    assert gpus.seen() == {"GPU-0": True}
-
-
-def test_a_reboot_is_a_fresh_start():
-    gpus = Gpus(gpu(0))
-    gpus.look()
-    gpus.xid(RESET_XID)
-    gpus.restart(read_at="boot-2")
-    gpus.look()
-    assert gpus.seen() == {"GPU-0": True}
-
-
-def test_a_gpu_that_is_still_broken_after_a_reboot_is_found_by_the_first_look():
-    gpus = Gpus(gpu(0))
-    gpus.look()
-    gpus.xid(RESET_XID)
-    gpus.restart(read_at="boot-2")
-    gpus.look(GPU_0=BAD)
-    assert gpus.seen() == {"GPU-0": False}
-
-
 def test_a_held_gpu_that_fails_stays_listed_and_is_given_to_nobody_else():
     gpus = Gpus(gpu(0, replicas=2))
     gpus.look()
     gpus.list(held("GPU-0"))
-    gpus.xid(RESET_XID)
+    gpus.xid(news.RESET_XID)
     assert gpus.seen() == {"GPU-0": False, "GPU-0::1": False}
     assert gpus.device("GPU-0").holders["GPU-0"][0].pod == "pod-GPU-0"
 
@@ -474,8 +318,8 @@ def test_what_is_told_before_the_first_configuration_is_in_force_counts():
     gpus = Gpus(gpu(0), gpu(1), gpu(2))
     fresh = Gpus(*gpus.units)
     fresh.table = type(gpus.table)(Document(()))
-    fresh.look(GPU_1=BAD)
-    fresh.xid(RESET_XID, "GPU-2")
+    fresh.look(GPU_1=news.BAD)
+    fresh.xid(news.RESET_XID, "GPU-2")
     fresh.table.configure(Document(gpus.resources))
     fresh.scan()
     assert fresh.seen() == {"GPU-0": True, "GPU-1": False, "GPU-2": False}
@@ -483,7 +327,7 @@ def test_what_is_told_before_the_first_configuration_is_in_force_counts():
 
 def test_a_new_resource_is_judged_by_the_last_look():
     gpus = Gpus(gpu(0), gpu(1))
-    gpus.look(GPU_1=BAD)
+    gpus.look(GPU_1=news.BAD)
     gpus.edit(gpu_resource(OTHER), units=(gpu(0, name=OTHER), gpu(1, name=OTHER)))
     gpus.list()
     gpus.scan()
@@ -495,7 +339,18 @@ def test_a_gpu_that_broke_since_the_kubelet_heard_is_not_preferred():
     gpus.look()
     free = ("GPU-0", "GPU-1", "GPU-2")
     assert gpus.table.offered(NAME, free, at_least=1) == free
-    gpus.xid(RESET_XID)
+    gpus.xid(news.RESET_XID)
     assert list(gpus.table.offered(NAME, free, at_least=2)) == ["GPU-1", "GPU-2"]
     assert gpus.table.offered(NAME, free, at_least=3) == free
     assert gpus.table.offered("example.com/none", free, at_least=1) == free
+
+
+def test_an_xid_counts_while_a_held_id_of_a_resource_that_left_is_listed():
+    """Nobody has found the device of that id, and no entry has rules for it."""
+    gpus = Gpus(gpu(0), resources=(gpu_resource(), gpu_resource("example.com/a")))
+    gpus.list(held("GPU-9", name="example.com/a"))
+    gpus.edit(gpu_resource(), units=(gpu(0),))
+    gpus.look()
+    assert gpus.xid(news.RESET_XID) == {NAME}
+    assert gpus.seen() == {"GPU-0": False}
+    assert gpus.device("GPU-9").reason == "Draining"

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from device_agent import healthmemory
 from device_agent.nodestate import NodeState
-from unit.health.gpus import BAD, QUIET_XID, RESET_XID, Gpus, gpu, mig
+from unit.health import news
+from unit.health.gpus import Gpus, gpu, mig
 
 UID = "0b7e6a3c-1111-4222-8333-444455556666"
 
@@ -15,10 +16,10 @@ UID = "0b7e6a3c-1111-4222-8333-444455556666"
 def records():
     gpus = Gpus(gpu(0), gpu(1), mig(2, gi=1))
     gpus.look()
-    gpus.xid(RESET_XID)
-    gpus.xid(QUIET_XID)
-    gpus.xid(QUIET_XID, "GPU-2/1/0")
-    gpus.look(GPU_1=BAD)
+    gpus.xid(news.RESET_XID)
+    gpus.xid(news.QUIET_XID)
+    gpus.xid(news.QUIET_XID, "GPU-2/1/0")
+    gpus.look(GPU_1=news.BAD)
     gpus.units = (gpu(0), gpu(1))
     gpus.scan()
     return gpus.table.conditions.records()

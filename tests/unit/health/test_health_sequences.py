@@ -6,30 +6,24 @@ A sequence is a list of moments. At each, things happen to some GPUs, and the li
 from dataclasses import dataclass, field
 
 from device_agent.conditions import RECOVERING
-from device_agent.devices import Health
 from device_agent.health import Answer, Check
+from device_agent.snapshot import Health
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
-from unit.health.gpus import (
-    ASKS,
-    BAD,
-    GOOD,
-    HARMLESS_XID,
-    LOST,
-    NONE,
-    QUIET_XID,
-    RESET_XID,
-    RULES,
-    UNKNOWN,
-    Gpus,
-    gpu,
-    mig,
-)  # fmt: skip
+from unit.health import news
+from unit.health.gpus import RULES, Gpus, gpu, mig
 
 GPUS = (0, 1, 2)
 UNITS = (gpu(0, replicas=2), gpu(1), mig(2, gi=1), mig(2, gi=2))
-CHECKS = {"good": GOOD, "none": NONE, "bad": BAD, "asks": ASKS, "lost": LOST, "unknown": UNKNOWN}
-XIDS = {"reset": RESET_XID, "quiet": QUIET_XID, "harmless": HARMLESS_XID}
+CHECKS = {
+    "good": news.GOOD,
+    "none": news.NONE,
+    "bad": news.BAD,
+    "asks": news.ASKS,
+    "lost": news.LOST,
+    "unknown": news.UNKNOWN,
+}
+XIDS = {"reset": news.RESET_XID, "quiet": news.QUIET_XID, "harmless": news.HARMLESS_XID}
 PARTS = ("GPU-0", "GPU-1", "GPU-2", "GPU-2/1", "GPU-2/1/0", "GPU-2/2/0")
 
 checks = st.sampled_from(["good", "good", "none", "none", "bad", "asks", "lost", "unknown"])
@@ -166,7 +160,7 @@ def visible(gpus: Gpus) -> dict[str, tuple]:
 def test_a_failure_that_needs_a_reset_never_ends_without_one(sequence):
     """Nobody asked for an action, loaded the driver anew, rebooted or acknowledged."""
     gpus = Gpus(*UNITS)
-    gpus.xid(RESET_XID)
+    gpus.xid(news.RESET_XID)
     since = gpus.device("GPU-0").since
     for what in sequence:
         if what in CHECKS:
@@ -214,11 +208,11 @@ class History:
         return len(tail) == number and all((answer is Answer.GOOD) == good for answer in tail)
 
     def xid(self, number: int, load: int) -> None:
-        if number == HARMLESS_XID:
+        if number == news.HARMLESS_XID:
             return
         self.healthy = False
         self.answers.clear()
-        if number == RESET_XID:
+        if number == news.RESET_XID:
             self.asked &= self.broken
             self.broken, self.load = True, load
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from device_agent import selection
+from device_agent import limits, selection
 from device_operator.cluster import views
 from device_operator.cluster.apply import RESTARTED_AT, wanted_from
 from device_operator.cluster.cache import ClusterCache
@@ -96,7 +96,7 @@ def test_of_excluded_devices_the_entries_that_are_refused_are_kept() -> None:
     assert seen.status["nothingFound"] == ("example.com/d: devices[0]: no file",)
     assert "excluded" not in seen.status
     assert views.NOTHING_FOUND == selection.NOTHING_FOUND
-    assert {selection.TOO_MANY_IDS, selection.TOO_MANY_NAMES, selection.NAME_TAKEN} == views.REFUSALS
+    assert {limits.TOO_MANY_IDS, limits.TOO_MANY_NAMES, limits.NAME_TAKEN} == views.REFUSALS
 
 
 def test_an_inventory_that_was_never_written_has_an_empty_status() -> None:

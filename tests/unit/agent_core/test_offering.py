@@ -1,0 +1,188 @@
+"""Hardware in use under one name or id is offered under no other, nor more often than it has replicas."""
+
+import pytest
+from device_agent.contract.document import Ownership
+from device_agent.errors import UnavailableDevice
+from device_agent.snapshot import Health
+from device_agent.units import Excluded
+from unit.agent_core.samples import NAME, OTHER, Steps, held, resource, unit
+
+# Replicas
+
+
+def test_raising_replicas_keeps_the_ids_there_are():
+    steps = Steps()
+    steps.scan(unit("a", replicas=2))
+    assert steps.scan(unit("a", replicas=3)) == {NAME}
+    assert steps.seen() == {"a": True, "a::1": True, "a::2": True}
+
+
+def test_lowering_replicas_keeps_surplus_ids_unhealthy_until_they_are_free():
+    steps = Steps()
+    steps.scan(unit("a", replicas=3))
+    steps.list(held("a", "a::2"))
+    steps.scan(unit("a", replicas=2))
+    assert steps.send() == {"a": True, "a::1": False, "a::2": False}
+    assert steps.device("a").health is Health.HEALTHY
+    steps.list(held("a", "a::2"))
+    assert steps.list(held("a")) == {NAME}
+    assert steps.seen() == {"a": True, "a::1": True}
+
+
+def test_a_surplus_id_is_given_out_no_more_though_nobody_has_it():
+    steps = Steps()
+    steps.scan(unit("a", replicas=2))
+    steps.list({})
+    steps.scan(unit("a", replicas=1))
+    with pytest.raises(UnavailableDevice, match="a::1"):
+        steps.table.units_of(NAME, ["a::1"])
+
+
+def test_a_device_whose_former_replicas_use_it_up_offers_none():
+    steps = Steps()
+    steps.scan(unit("a", replicas=3))
+    steps.list(held("a::1", "a::2"))
+    steps.scan(unit("a", replicas=1))
+    assert steps.send() == {"a": False, "a::1": False, "a::2": False}
+    state = steps.device("a")
+    assert (state.health, state.reason) == (Health.UNHEALTHY, "HeldAs")
+    with pytest.raises(UnavailableDevice, match="HeldAs"):
+        steps.table.units_of(NAME, ["a"])
+    steps.list(held("a::1"))
+    assert steps.seen() == {"a": False, "a::1": False}
+    steps.list({})
+    assert steps.seen() == {"a": True}
+
+
+def test_before_the_first_list_a_device_with_fewer_replicas_offers_none():
+    steps = Steps()
+    steps.scan(unit("a", replicas=2))
+    steps.allocate("a::1")
+    steps.scan(unit("a", replicas=1))
+    assert steps.seen() == {"a": False, "a::1": False}
+    steps.list(held("a::1"))
+    assert steps.seen() == {"a": False, "a::1": False}
+
+
+def test_ids_in_use_stay_healthy_while_surplus_ids_hold_the_rest_back():
+    steps = Steps()
+    steps.scan(unit("a", replicas=4))
+    steps.list(held("a", "a::2", "a::3"))
+    steps.scan(unit("a", replicas=2))
+    assert steps.seen() == {"a": True, "a::1": False, "a::2": False, "a::3": False}
+    for i in ("a", "a::1", "a::2"):  # a may be free again by now, but not the others
+        with pytest.raises(UnavailableDevice, match="HeldAs"):
+            steps.table.units_of(NAME, [i])
+    steps.list(held("a", "a::2"))
+    assert steps.table.units_of(NAME, ["a"])
+    with pytest.raises(UnavailableDevice, match="HeldAs"):
+        steps.table.units_of(NAME, ["a", "a::1"])
+
+
+def test_an_id_that_no_list_showed_does_not_stay_healthy_for_its_holders_sake():
+    steps = Steps()
+    steps.scan(unit("a", replicas=2))
+    steps.list(held("a::1"))
+    steps.allocate("a")
+    steps.scan(unit("a", replicas=1))
+    assert steps.seen() == {"a": True, "a::1": False}
+    steps.list(held("a::1"))
+    assert steps.seen() == {"a": False, "a::1": False}
+
+
+def test_surplus_ids_from_before_a_restart_are_recognised():
+    steps = Steps()
+    steps.list(held("a::1"))
+    steps.scan(unit("a", replicas=1))
+    assert steps.seen() == {"a": False, "a::1": False}
+    assert steps.device("a").reason == "HeldAs"
+    assert len(steps.table.snapshot().resources[0].devices) == 1
+
+
+# Names and identities that change
+
+
+@pytest.mark.parametrize(
+    "new",
+    [
+        unit("a", name=OTHER),
+        unit("by-group", name=OTHER, hardware="devices/a"),
+        unit("child", name=OTHER, source="sysfs", hardware="devices/a/net/eth0"),
+        unit("parent", name=OTHER, source="sysfs", hardware="devices"),
+    ],
+    ids=["same id", "another id", "part of it", "it is part of that"],
+)
+def test_hardware_in_use_under_a_former_name_is_not_offered_under_the_new_one(new):
+    steps = Steps()
+    steps.scan(unit("a"))
+    steps.list(held("a"))
+    steps.edit(resource(OTHER), units=(new,))
+    assert steps.send(NAME) == {"a": False}
+    assert True not in steps.send(OTHER).values()
+    state = steps.device(new.id, name=OTHER)
+    assert (state.health, state.reason) == (Health.UNHEALTHY, "HeldAs")
+    assert "a of example.com/dev by default/pod-a" in state.message
+    assert steps.device("a").reason == "Draining"
+    assert steps.list({}) == {NAME, OTHER}
+    assert steps.table.resources() == (OTHER,)
+    assert steps.seen(OTHER) == {new.id: True}
+
+
+def test_another_unit_of_the_same_entry_is_not_offered_while_the_former_id_is_in_use():
+    steps = Steps()
+    steps.scan(unit("0000:01:00.0", hardware="devices/a"))
+    steps.list(held("0000:01:00.0"))
+    steps.scan(unit("7", hardware="devices/a"))
+    assert steps.send() == {"0000:01:00.0": False, "7": False}
+    assert steps.device("7").reason == "HeldAs"
+    with pytest.raises(UnavailableDevice, match="in use as 0000:01"):  # the kubelet's list may be older
+        steps.table.units_of(NAME, ["7"])
+    steps.list({})
+    assert steps.seen() == {"7": True}
+
+
+def test_a_change_of_name_of_free_hardware_is_offered_at_once():
+    steps = Steps()
+    steps.scan(unit("0000:01:00.0", hardware="devices/a"))
+    steps.list({})
+    steps.scan(unit("7", hardware="devices/a"))
+    assert steps.seen() == {"0000:01:00.0": False, "7": True}
+
+
+def test_finds_of_one_source_do_not_stand_in_each_others_way():
+    steps = Steps()
+    disk, partition = unit("sda", hardware="devices/sda"), unit("sda1", hardware="devices/sda/sda1")
+    steps.scan(disk, partition)
+    steps.list(held("sda1"))
+    steps.scan(disk)
+    assert steps.seen() == {"sda": True, "sda1": False}
+
+
+def test_an_observing_resource_neither_blocks_nor_is_blocked():
+    watch = resource(OTHER, ownership=Ownership.NONE)
+    steps = Steps(resource(), watch)
+    exclusive, observed = unit("a"), unit("h-a", name=OTHER, hardware="devices/a")
+    steps.scan(exclusive, observed)
+    steps.list(held("a") | held("h-a", name=OTHER))
+    steps.edit(watch, units=(observed,))
+    assert steps.seen(OTHER) == {"h-a": True}
+    steps.edit(resource(), units=(exclusive,))
+    assert steps.seen() == {"a": True}
+
+
+def test_one_id_is_listed_under_one_name_only():
+    steps = Steps(resource(), resource(OTHER))
+    steps.scan(unit("0", hardware="devices/a"), unit("0", name=OTHER, hardware="devices/b"))
+    assert steps.send() == {"0": True}
+    assert steps.table.resources() == (NAME,)
+    assert steps.device("0", name=OTHER).reason == "DuplicateIdentity"
+    assert steps.device("0", name=OTHER).ids == ()
+
+
+def test_a_device_that_an_edit_excludes_says_so_while_it_is_held():
+    steps = Steps()
+    steps.scan(unit("a"), unit("b"))
+    steps.list(held("b"))
+    steps.scan(unit("a"), excluded=(Excluded(id="b", source="pci", entry=NAME, reason="MaxDevices"),))
+    state = steps.device("b")
+    assert (state.reason, "MaxDevices" in state.message) == ("Draining", True)

@@ -1,0 +1,207 @@
+"""An id goes only when nobody can have it, and the kubelet has been told before."""
+
+from device_agent.contract.document import HealthRules, Match
+from device_agent.ledger import UNSEEN_SECONDS
+from device_agent.snapshot import Health
+from device_agent.units import Excluded
+from unit.agent_core.samples import NAME, OTHER, Steps, document, held, resource, unit, wall
+
+
+def vanished(*, send: bool = True) -> Steps:
+    """Devices a and b, known to be free, and then only a is found."""
+    steps = Steps()
+    steps.scan(unit("a"), unit("b"))
+    steps.list({})
+    steps.scan(unit("a"))
+    if send:
+        steps.send()
+    return steps
+
+
+def test_a_vanished_device_is_listed_unhealthy_with_the_reason():
+    steps = vanished()
+    assert steps.seen() == {"a": True, "b": False}
+    state = steps.device("b")
+    assert (state.health, state.reason, state.since) == (Health.UNHEALTHY, "Missing", wall(3))
+
+
+def test_it_is_dropped_by_the_first_list_that_was_begun_after_the_kubelet_was_told():
+    steps = vanished()
+    assert steps.list({}, begun=2.5) == frozenset()  # asked before the kubelet was told
+    assert steps.list({}) == {NAME}
+    assert steps.seen() == {"a": True}
+
+
+def test_what_the_kubelet_was_not_told_is_never_dropped():
+    steps = vanished(send=False)
+    for _ in range(3):
+        assert steps.list({}) == frozenset()
+    assert steps.seen() == {"a": True, "b": False}
+
+
+def test_a_held_device_stays_until_a_list_shows_it_free():
+    steps = vanished()
+    steps.list(held("b"))
+    steps.list(held("b"))
+    assert steps.seen() == {"a": True, "b": False}
+    assert steps.device("b").holders["b"][0].pod == "pod-b"
+    assert steps.list({}) == {NAME}
+    assert steps.seen() == {"a": True}
+
+
+def test_without_an_answer_of_pod_resources_nothing_is_dropped_and_the_last_holders_are_kept():
+    steps = Steps()
+    steps.scan(unit("a"), unit("b"))
+    steps.list(held("a"))
+    steps.scan(unit("a"))
+    steps.send()
+    for _ in range(3):
+        assert steps.list(None) == frozenset()
+    snapshot = steps.table.snapshot()
+    assert not snapshot.holders_known
+    assert snapshot.resources[0].allocated == 1
+    assert steps.list({}) == {NAME}
+    assert steps.seen() == {"a": True}
+
+
+def test_an_older_answer_that_arrives_late_frees_nothing():
+    steps = vanished()
+    steps.list(held("b"), begun=10)
+    assert steps.list({}, begun=9) == frozenset()
+    assert steps.seen() == {"a": True, "b": False}
+
+
+def test_an_allocation_in_flight_keeps_its_ids():
+    steps = vanished()
+    ticket = steps.table.allocation_begun(NAME, ["b"], now=steps.now)
+    steps.list({})
+    steps.list({})
+    assert steps.seen() == {"a": True, "b": False}
+    steps.table.allocation_ended(ticket, now=steps.now, handed_out=False)
+    assert steps.list({}) == {NAME}
+
+
+def test_an_id_handed_out_stays_for_an_hour_when_no_list_ever_shows_it():
+    steps = Steps()
+    steps.scan(unit("a"), unit("b"))
+    steps.list({})
+    steps.allocate("b")
+    handed_out = steps.now
+    steps.scan(unit("a"))
+    steps.send()
+    steps.list({})
+    steps.now = handed_out + UNSEEN_SECONDS - 2
+    steps.list({})
+    assert steps.seen() == {"a": True, "b": False}
+    steps.now += 2
+    assert steps.list({}) == {NAME}
+
+
+def test_an_hour_without_an_answer_does_not_make_an_id_free():
+    steps = Steps()
+    steps.scan(unit("a"))
+    steps.list({})
+    steps.allocate("a")
+    steps.scan()
+    steps.send()
+    steps.now += 2 * UNSEEN_SECONDS
+    steps.list(None)
+    steps.scan()
+    assert steps.seen() == {"a": False}
+
+
+def test_an_id_handed_out_is_free_as_soon_as_a_list_has_shown_it_and_a_later_one_has_not():
+    steps = Steps()
+    steps.scan(unit("a"), unit("b"))
+    steps.list({})
+    steps.allocate("b")
+    steps.list(held("b"))
+    steps.scan(unit("a"))
+    steps.send()
+    steps.scan(unit("a"))
+    assert steps.list({}) == {NAME}
+
+
+def test_a_list_begun_before_the_hand_out_may_show_the_holder_before():
+    steps = Steps()
+    steps.scan(unit("a"))
+    steps.list({})
+    begun = steps.now + 0.5
+    steps.allocate("a")
+    steps.list(held("a"), begun=begun)  # of the pod that had it before
+    steps.scan()
+    steps.send()
+    steps.scan()
+    steps.list({})
+    assert steps.seen() == {"a": False}
+
+
+def test_a_refused_allocation_keeps_nothing():
+    steps = vanished()
+    steps.allocate("b", granted=False)
+    assert steps.list({}) == {NAME}
+
+
+def test_a_device_that_returns_is_healthy_again_with_the_same_id():
+    steps = vanished()
+    assert steps.scan(unit("a"), unit("b")) == {NAME}
+    assert steps.send() == {"a": True, "b": True}
+    assert steps.list({}) == frozenset()
+    steps.scan(unit("a"))  # and its next disappearance begins anew
+    assert steps.list({}) == frozenset()
+    assert steps.seen() == {"a": True, "b": False}
+
+
+# Edits
+
+
+def test_a_resource_that_leaves_the_configuration_unused_is_gone_at_once():
+    steps = Steps(resource(), resource(OTHER))
+    steps.scan(unit("a"), unit("b", name=OTHER))
+    steps.list({})
+    assert steps.edit(resource(), units=(unit("a"),)) == {OTHER}
+    assert steps.table.resources() == (NAME,)
+    assert steps.table.advertised(OTHER) == ()
+    assert steps.table.entry(OTHER).name == OTHER  # whoever still asks gets an answer
+
+
+def test_it_is_drained_while_an_id_of_it_is_in_use_and_goes_as_a_whole():
+    steps = Steps(resource(), resource(OTHER))
+    steps.scan(unit("a"), unit("b", name=OTHER), unit("c", name=OTHER))
+    steps.list(held("b", name=OTHER))
+    assert steps.edit(resource(), units=(unit("a"),)) == {OTHER}
+    assert steps.send(OTHER) == {"b": False, "c": False}
+    assert steps.device("b", name=OTHER).reason == "Draining"
+    assert steps.list(held("b", name=OTHER)) == {OTHER}
+    assert steps.seen(OTHER) == {"b": False}
+    assert steps.list({}) == {OTHER}
+    assert steps.table.resources() == (NAME,)
+
+
+def test_it_is_drained_while_nobody_knows_who_holds_what():
+    steps = Steps(resource(), resource(OTHER))
+    steps.scan(unit("a"), unit("b", name=OTHER))
+    steps.edit(resource(), units=(unit("a"),))
+    assert steps.seen(OTHER) == {"b": False}
+
+
+def test_a_selection_of_the_former_configuration_cannot_bring_a_resource_back():
+    steps = Steps(resource(), resource(OTHER))
+    steps.scan(unit("a"), unit("b", name=OTHER))
+    steps.list({})
+    assert steps.edit(resource(), units=(unit("a"), unit("b", name=OTHER))) == {OTHER}
+
+
+def test_a_device_of_several_finds_that_an_edit_excludes_goes_without_its_grace():
+    """What is excluded is called by the find's name, and the device by what its finds have in common."""
+    rules = HealthRules(removal_grace_seconds=60)
+    steps = Steps(resource(health=rules))
+    serial = unit("serial-7", hardware="devices/usb1/video4linux/video0")
+    steps.scan(serial)
+    steps.list({})
+    out = Excluded("video0", "sysfs", NAME, "Excluded", "exclude[0]", hardware="devices/usb1/video4linux/video0")
+    steps.table.configure(document(resource(health=rules, exclude=(Match("name", ("video0",)),))))
+    steps.scan(excluded=(out,))
+    assert (steps.device("serial-7").reason, steps.send()) == ("Draining", {"serial-7": False})
+    assert steps.list({}) == {NAME}
+    assert steps.seen() == {}
