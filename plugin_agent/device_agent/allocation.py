@@ -198,7 +198,8 @@ def _best(devices: list[_Device], need: int, affinity: Affinity, *, fixed: Seque
     scores = [[affinity.scores[g][h] for h in groups] for g in groups]
     alone = [sum(affinity.scores[g][of[i]] for i in fixed if i in of) for g in groups]
     # What the free devices lose with one of a group: its pairs with all others. Summed over a set that counts the
-    # pairs within it twice, which changes nothing: it decides between sets only whose inner pairs score the same.
+    # pairs within it twice, so they are given back; but for a trifle, by which of equals the one nearer `fixed` wins.
+    trifles = 1 + need * need * max(map(max, scores))
     lost = [
         sum(score * len(members[h]) for score, h in zip(row, groups, strict=True)) - row[n]
         for n, row in enumerate(scores)
@@ -206,10 +207,11 @@ def _best(devices: list[_Device], need: int, affinity: Affinity, *, fixed: Seque
     used = 1 + need * max(lost)
     costs = []
     for n, g in enumerate(groups):
-        priced = sorted(((d.load * used + (0 if len(d.free) > 1 else lost[n])), d.id, d) for d in members[g])
+        priced = sorted((trifles * (d.load * used + (0 if len(d.free) > 1 else lost[n])), d.id, d) for d in members[g])
         members[g] = [d for _, _, d in priced]
         costs.append([cost for cost, _, _ in priced])
-    counts = search.best_counts(scores, alone=alone, costs=costs, need=need)
+    refund = trifles - 1 if all(len(d.free) == 1 for d in devices) else 0
+    counts = search.best_counts(scores, alone=alone, costs=costs, need=need, refund=refund)
     chosen = [d for g, count in zip(groups, counts, strict=True) for d in members[g][:count]]
     return sorted(chosen, key=lambda d: d.id)
 

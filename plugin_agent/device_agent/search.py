@@ -20,6 +20,7 @@ def best_counts(
     alone: Sequence[int],
     costs: Sequence[Sequence[int]],
     need: int,
+    refund: int = 0,
     work: int = WORK,
 ) -> tuple[int, ...]:
     """How many of each group make the set of `need` with the highest score, of equals the least cost.
@@ -28,9 +29,10 @@ def best_counts(
 
     `scores[g][h]`: of a pair, symmetric; `scores[g][g]`: of two of one group. `alone[g]`: what one of g scores
     whatever else is in the set. `costs[g]`: of g's first, second, … member, ascending and not negative; there are as
-    many members as costs, at least one of each and at least `need` in all. `need` is at least 1.
+    many members as costs, at least one of each and at least `need` in all. `need` is at least 1. A pair in the set
+    gives back `refund` times its score, which is never more than its two members cost.
     """
-    return _Search(scores, alone=alone, costs=costs, need=need).run(work // len(scores))
+    return _Search(scores, alone=alone, costs=costs, need=need, refund=refund).run(work // len(scores))
 
 
 class _Search:
@@ -39,13 +41,19 @@ class _Search:
     """
 
     def __init__(
-        self, scores: Sequence[Sequence[int]], *, alone: Sequence[int], costs: Sequence[Sequence[int]], need: int
+        self,
+        scores: Sequence[Sequence[int]],
+        *,
+        alone: Sequence[int],
+        costs: Sequence[Sequence[int]],
+        need: int,
+        refund: int,
     ) -> None:
         weight = 1 + need * max(c[-1] for c in costs)
         self.groups = range(len(scores))
         self.need = need
         self.caps = [min(len(c), need) for c in costs]
-        self.half = [[weight * s for s in row] for row in scores]
+        self.half = [[(weight + refund) * s for s in row] for row in scores]
         self.pair = [[2 * s for s in row] for row in self.half]
         self.alone = [2 * weight * a for a in alone]
         self.costs = [[2 * c for c in of] for of in costs]

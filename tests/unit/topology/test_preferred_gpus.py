@@ -109,6 +109,13 @@ def test_replicas_come_from_distinct_gpus(used, must, size, expected):
     assert preferred(free, must, size, policy=Policy.TOPOLOGY, places=REPLICAS, affinity=of) == expected
 
 
+def test_what_is_left_to_others_is_compared_where_the_device_it_must_have_makes_the_difference():
+    scores = ((3, 3, 1, 1), (3, 0, 1001, 1), (1, 1001, 0, 3), (1, 1, 3, 3))
+    of = Affinity(group_of={gpu(n): g for n, g in enumerate((0, 1, 0, 0, 2, 3, 3))}, scores=scores)
+    # 0 1 4 scores the same, and leaves 2 3 and 5 6; this leaves 0 2 3
+    assert choose(of, 3, must=(1,)) == (1, 4, 5)
+
+
 @pytest.mark.parametrize("policy", [Policy.PACKED, Policy.SPREAD])
 def test_other_policies_ask_for_no_scores(policy):
     free = [*REPLICAS]
@@ -212,7 +219,7 @@ def problems(draw):
     return scores, alone, costs, draw(st.integers(1, sum(map(len, costs))))
 
 
-def by_brute_force(scores, alone, costs, need):
+def by_brute_force(scores, alone, costs, need, *, refund=0):
     def choices(g: int, rest: int):
         if g == len(costs):
             if not rest:
@@ -223,8 +230,9 @@ def by_brute_force(scores, alone, costs, need):
 
     def value(counts):
         groups = [g for g, n in enumerate(counts) for _ in range(n)]
-        pairs = sum(scores[g][h] for g, h in combinations(groups, 2)) + sum(alone[g] for g in groups)
-        return pairs, -sum(sum(costs[g][:n]) for g, n in enumerate(counts))
+        within = sum(scores[g][h] for g, h in combinations(groups, 2))
+        cost = sum(sum(costs[g][:n]) for g, n in enumerate(counts))
+        return within + sum(alone[g] for g in groups), refund * within - cost
 
     return max(choices(0, need), key=lambda c: (value(c), c))
 
@@ -234,6 +242,14 @@ def test_the_search_finds_the_best_and_of_equals_the_first(problem):
     scores, alone, costs, need = problem
     expected = by_brute_force(scores, alone, costs, need)
     assert search.best_counts(scores, alone=alone, costs=costs, need=need) == expected
+
+
+@given(problems(), st.integers(0, 3))
+def test_pairs_of_the_set_give_back_what_they_score(problem, refund):
+    scores, alone, costs, need = problem
+    dear = [[c + 6 * refund * need for c in of] for of in costs]
+    expected = by_brute_force(scores, alone, dear, need, refund=refund)
+    assert search.best_counts(scores, alone=alone, costs=dear, need=need, refund=refund) == expected
 
 
 @given(problems(), st.integers(0, 40))
