@@ -29,7 +29,8 @@
 
 enum {
     SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6,
-    INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, TIMEOUT = 10, GPU_IS_LOST = 15, UNKNOWN = 999
+    INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, TIMEOUT = 10, LIBRARY_NOT_FOUND = 12, FUNCTION_NOT_FOUND = 13,
+    GPU_IS_LOST = 15, UNKNOWN = 999
 };
 
 #define MAX_GPUS 64
@@ -540,6 +541,8 @@ EXPORT const char *nvmlErrorString(int code)
     case INSUFFICIENT_SIZE: return "Insufficient Size";
     case DRIVER_NOT_LOADED: return "Driver Not Loaded";
     case TIMEOUT: return "Timeout";
+    case LIBRARY_NOT_FOUND: return "Shared Library Not Found";
+    case FUNCTION_NOT_FOUND: return "Function Not Found";
     case GPU_IS_LOST: return "GPU is lost";
     default: return "Unknown Error";
     }
@@ -554,10 +557,26 @@ EXPORT int nvmlSystemGetDriverVersion(char *version, unsigned room)
     return leave(status);
 }
 
+EXPORT int nvmlSystemGetCudaDriverVersion(int *version)
+{
+    int status = gate("nvmlSystemGetCudaDriverVersion", -2);
+
+    if (!status && !(status = alive()))
+        *version = scenario.cuda;
+    return leave(status);
+}
+
+/* It asks libcuda.so.1, which a container with the driver capability `utility` alone has not, nor has a process that
+ * loaded this library from another root. */
 EXPORT int nvmlSystemGetCudaDriverVersion_v2(int *version)
 {
     int status = gate("nvmlSystemGetCudaDriverVersion_v2", -2);
+    void *cuda = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
 
+    if (!cuda && !status)
+        status = LIBRARY_NOT_FOUND;
+    if (cuda)
+        dlclose(cuda);
     if (!status && !(status = alive()))
         *version = scenario.cuda;
     return leave(status);

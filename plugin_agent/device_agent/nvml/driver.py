@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from device_agent.discovery.found import Roots
 from device_agent.nvml import library as nvml
@@ -57,6 +57,14 @@ class _Known:
     link_ends: tuple[LinkEnd, ...] = ()
 
 
+@dataclass(slots=True)
+class _Versions:
+    """Of the driver, and of CUDA as far as it goes; '' where not told."""
+
+    driver: str = ""
+    cuda: str = ""
+
+
 class Driver:
     """`listeners` None: no events are asked for. `own_dev`: where the library itself opens nodes."""
 
@@ -82,6 +90,7 @@ class Driver:
         self._gone = False
         self._epoch = 0
         self._known: dict[str, _Known] = {}
+        self._versions = _Versions()
         self._last: tuple[Gpu, ...] = ()
 
     @property
@@ -169,7 +178,10 @@ class Driver:
         except (DriverGoneError, NvmlCallError) as error:
             cause = error.__cause__
             raise NvmlUnavailableError(nvml.why_not(error, getattr(cause, "value", 0), self._places)) from error
+        before = self._epoch
         self._count_loads(around)
+        if self._epoch != before:
+            self._versions = _Versions()
         self._started, self._started_at = around, time.monotonic()
         self._known.clear()
         logger.info("nvml started", extra={"library": library.path, "epoch": self._epoch})
@@ -238,10 +250,9 @@ class Driver:
         errors: list[str] = []
         try:
             count = ask("nvmlDeviceGetCount")
-            version = ask("nvmlSystemGetDriverVersion")
-            cuda = ask("nvmlSystemGetCudaDriverVersion_v2")
         except NvmlCallError as error:
             raise NvmlUnavailableError(f"NVML does not answer: {error}") from error
+        self._read_versions(errors)
         caps = cap_numbers(self._mig_minors())
         found = [gpu for index in range(count) if (gpu := self._gpu(index, caps, errors))]
         # what is remembered of a lost GPU's number may by now be another one's, which answers for itself
@@ -250,12 +261,33 @@ class Driver:
         self._last = tuple(self._with_links(list(gpus.values())))
         return NvmlView(
             gpus=self._last,
-            driver_version=version,
-            cuda_version=f"{cuda // 1000}.{cuda % 1000 // 10}",
+            driver_version=self._versions.driver,
+            cuda_version=self._versions.cuda,
             epoch=self._epoch,
             driver_load=self._load,
             errors=tuple(dict.fromkeys(errors))[:MAX_ERRORS],
         )
+
+    def _read_versions(self, errors: list[str]) -> None:
+        """Once for each load of the driver.
+
+        The older call for CUDA's: its successor asks libcuda.so.1, which a container with the driver capability
+        `utility` alone has not, nor a process whose library comes from another root (nvml.h).
+        """
+        told = self._versions
+        told.driver = told.driver or self._told("nvmlSystemGetDriverVersion", errors) or ""
+        if not told.cuda and (number := self._told("nvmlSystemGetCudaDriverVersion", errors)):
+            told.cuda = f"{number // 1000}.{number % 1000 // 10}"
+
+    def _told(self, function: str, errors: list[str]) -> Any:
+        """What the library says of the whole node, None where it says nothing."""
+        assert self._library is not None
+        try:
+            return self._library.ask(function)
+        except NvmlCallError as error:
+            if not error.says_nothing_there:
+                errors.append(str(error))
+            return None
 
     def _gpu(self, index: int, caps: dict[str, int], errors: list[str]) -> Gpu | None:
         before = next((gpu for gpu in self._last if gpu.index == index), None)
