@@ -3,6 +3,7 @@
 Everything here blocks and belongs to one thread at a time; `session` gives it one.
 """
 
+import contextlib
 import ctypes
 import logging
 import os
@@ -16,7 +17,14 @@ from typing import Any, Final
 from device_agent.discovery.found import Roots
 from device_agent.nvml import library as nvml
 from device_agent.nvml.events import DOUBLE_BIT_ECC, XID, EventWatch
-from device_agent.nvml.library import DriverGoneError, Library, NvmlCallError, NvmlUnavailableError, Places
+from device_agent.nvml.library import (
+    DriverGoneError,
+    Library,
+    NvmlCallError,
+    NvmlSilentError,
+    NvmlUnavailableError,
+    Places,
+)
 from device_agent.nvml.model import Gpu, GpuSample, GpuState, NvmlView, XidEvent
 from device_agent.nvml.reading import LINK_TO_GPU, LINK_TO_SWITCH, LOST, RESET, LinkEnd, Reading, cap_numbers, of_error
 
@@ -102,28 +110,37 @@ class Driver:
         """Everything, as it is now. Never raises for what a driver does."""
         around = self._surroundings()
         if self._load and not around.load:  # unloaded: whatever comes is another load
-            self._load, self._gone = "", True
+            self._load, self._gone, self._last = "", True, ()
         reason = ""
         for _ in range(2):  # a driver that was reloaded under us is asked anew at once
+            errors: list[str] = []
             try:
-                if self._started is not None and self._outdated(around):
-                    self._stop()
+                self._start_anew_when_due(around, errors)
                 self._start(around)
-                return self._view()
+                return self._view(errors)
+            except NvmlSilentError as error:
+                return self._nothing(str(error), gpus=unanswered(self._last))
+            except NvmlUnavailableError as error:
+                return self._nothing(str(error))
             except DriverGoneError as error:
                 reason = str(error)
                 self._gone = True
                 try:
                     self._stop()
-                except NvmlUnavailableError as hung:
-                    return self._nothing(str(hung))
-            except NvmlUnavailableError as error:
-                return self._nothing(str(error))
+                except NvmlSilentError as hung:
+                    return self._nothing(str(hung), gpus=unanswered(self._last))
         return self._nothing(f"the driver is being loaded anew: {reason}")
 
-    def _nothing(self, reason: str) -> NvmlView:
-        self._last = ()
-        return NvmlView(epoch=self._epoch, driver_load=self._load, unavailable=reason)
+    def _nothing(self, reason: str, *, gpus: tuple[Gpu, ...] = ()) -> NvmlView:
+        self._last = gpus
+        return NvmlView(
+            gpus=gpus,
+            driver_version=self._versions.driver if gpus else "",
+            cuda_version=self._versions.cuda if gpus else "",
+            epoch=self._epoch,
+            driver_load=self._load,
+            unavailable=reason,
+        )
 
     def sample(self) -> tuple[GpuSample, ...]:
         """Telemetry of the GPUs of the last look and their MIG devices; of those that answer."""
@@ -138,15 +155,31 @@ class Driver:
                     samples += reading.mig_samples()
             except NvmlCallError:
                 continue  # its state tells
-            except DriverGoneError:
-                return ()
+            except DriverGoneError as error:
+                try:
+                    self._of_one(error)
+                except DriverGoneError:
+                    return ()
         return tuple(samples)
+
+    def _of_one(self, error: DriverGoneError) -> NvmlCallError:
+        """The error as that of one GPU, where the library says nothing of the kind for itself.
+
+        Raises:
+            DriverGoneError: it does.
+        """
+        assert self._library is not None
+        try:
+            self._library.ask("nvmlDeviceGetCount")
+        except NvmlCallError:
+            raise error from None
+        return NvmlCallError(nvml.UNKNOWN, str(error))
 
     def close(self) -> None:
         """Lets go of the driver."""
         try:
             self._stop()
-        except NvmlUnavailableError as error:
+        except NvmlSilentError as error:
             logger.warning("nvml", extra={"error": str(error)})
 
     # Start and stop
@@ -169,6 +202,15 @@ class Driver:
         troubled = any(not g.state.known or {LOST, RESET} & dict(g.state.failures).keys() for g in self._last)
         return troubled and time.monotonic() - self._started_at >= self._restart_seconds
 
+    def _start_anew_when_due(self, around: _Surroundings, errors: list[str]) -> None:
+        if self._started is None or not self._outdated(around):
+            return
+        try:
+            self._stop()
+        except NvmlSilentError as hung:  # then it goes on with what it has: most GPUs answer
+            errors.append(str(hung))
+            self._started_at = time.monotonic()
+
     def _start(self, around: _Surroundings) -> None:
         if self._started is not None:
             return
@@ -176,8 +218,11 @@ class Driver:
         try:
             library.ask("nvmlInitWithFlags", 0)
         except (DriverGoneError, NvmlCallError) as error:
-            cause = error.__cause__
-            raise NvmlUnavailableError(nvml.why_not(error, getattr(cause, "value", 0), self._places)) from error
+            code = getattr(error.__cause__, "value", 0)
+            why = nvml.why_not(error, code, self._places)
+            if self._last and code not in nvml.NO_DRIVER and around.load == self._load:
+                raise NvmlSilentError(why) from error
+            raise NvmlUnavailableError(why) from error
         before = self._epoch
         self._count_loads(around)
         if self._epoch != before:
@@ -198,7 +243,7 @@ class Driver:
     def _stop(self) -> None:
         if self._events is not None:
             if not self._events.stop(seconds=CLOSE_SECONDS):
-                raise NvmlUnavailableError("NVML hangs: the wait for events does not come back")
+                raise NvmlSilentError("NVML hangs: the wait for events does not come back")
             self._events = None
         if self._started is not None and self._library is not None:
             self._started = None
@@ -217,17 +262,14 @@ class Driver:
             logger.warning("no nvml events", extra={"error": str(error)})
             return
         uuids: dict[int, str] = {}
-        for index in range(library.ask("nvmlDeviceGetCount")):
-            of = f"GPU {index}"
-            try:
-                handle = library.ask("nvmlDeviceGetHandleByIndex", index, of=of)
-                uuid = library.ask("nvmlDeviceGetUUID", handle, of=of)
-                wanted = library.ask("nvmlDeviceGetSupportedEventTypes", handle, of=of) & (XID | DOUBLE_BIT_ECC)
-                library.ask("nvmlDeviceRegisterEvents", handle, wanted, event_set, of=of)
-            except NvmlCallError as error:
-                logger.warning("no nvml events of a GPU", extra={"error": str(error)})
-            else:
-                uuids[ctypes.cast(handle, ctypes.c_void_p).value or 0] = uuid
+        try:
+            for index in range(library.ask("nvmlDeviceGetCount")):
+                self._register(index, event_set, uuids)
+        except (NvmlCallError, DriverGoneError) as error:
+            logger.warning("no nvml events", extra={"error": str(error)})
+            with contextlib.suppress(NvmlCallError, DriverGoneError):
+                library.ask("nvmlEventSetFree", event_set)
+            return  # the look that follows tells what is wrong
         listeners, epoch, load = self._listeners, self._epoch, self._load
 
         def deliver(event: XidEvent) -> None:
@@ -235,6 +277,22 @@ class Driver:
             listeners.xid(replace(event, epoch=epoch, driver_load=load))
 
         self._events = EventWatch(library, event_set, uuids=uuids, deliver=deliver, wake=listeners.wake)
+
+    def _register(self, index: int, event_set: Any, uuids: dict[int, str]) -> None:
+        of = f"GPU {index}"
+        assert self._library is not None
+        ask = self._library.ask
+        try:
+            handle = ask("nvmlDeviceGetHandleByIndex", index, of=of)
+            uuid = ask("nvmlDeviceGetUUID", handle, of=of)
+            wanted = ask("nvmlDeviceGetSupportedEventTypes", handle, of=of) & (XID | DOUBLE_BIT_ECC)
+            ask("nvmlDeviceRegisterEvents", handle, wanted, event_set, of=of)
+        except (NvmlCallError, DriverGoneError) as error:
+            if isinstance(error, DriverGoneError):
+                self._of_one(error)
+            logger.warning("no nvml events of a GPU", extra={"error": str(error)})
+        else:
+            uuids[ctypes.cast(handle, ctypes.c_void_p).value or 0] = uuid
 
     # A look
 
@@ -244,14 +302,12 @@ class Driver:
         handle = self._library.ask("nvmlDeviceGetHandleByIndex", index, of=of)
         return Reading(self._library, handle, of=of, errors=errors)
 
-    def _view(self) -> NvmlView:
+    def _view(self, errors: list[str]) -> NvmlView:
         assert self._library is not None
-        ask = self._library.ask
-        errors: list[str] = []
         try:
-            count = ask("nvmlDeviceGetCount")
+            count = self._library.ask("nvmlDeviceGetCount")
         except NvmlCallError as error:
-            raise NvmlUnavailableError(f"NVML does not answer: {error}") from error
+            raise NvmlSilentError(f"NVML does not answer: {error}") from error
         self._read_versions(errors)
         caps = cap_numbers(self._mig_minors())
         found = [gpu for index in range(count) if (gpu := self._gpu(index, caps, errors))]
@@ -294,17 +350,21 @@ class Driver:
         try:
             reading = self._reading(index, errors)
             uuid = reading.ask("nvmlDeviceGetUUID")
-        except NvmlCallError as error:
-            errors.append(str(error))
-            return replace(before, state=of_error(error)) if before else None
+        except (NvmlCallError, DriverGoneError) as error:
+            return self._troubled(before, error, errors)
         known = self._known.setdefault(uuid, _Known())
         if before is None or before.uuid != uuid:
             before = known.facts or Gpu(uuid=uuid, index=index, minor=-1, pci_address="")
         try:
             return self._read(reading, index, known, uuid=uuid, caps=caps)
-        except NvmlCallError as error:
-            errors.append(str(error))
-            return replace(before, state=of_error(error))
+        except (NvmlCallError, DriverGoneError) as error:
+            return self._troubled(before, error, errors)
+
+    def _troubled(self, before: Gpu | None, error: NvmlCallError | DriverGoneError, errors: list[str]) -> Gpu | None:
+        """A GPU whose calls fail, as it was; None where nobody has seen it yet."""
+        errors.append(str(error))
+        mine = self._of_one(error) if isinstance(error, DriverGoneError) else error
+        return replace(before, state=of_error(mine)) if before else None
 
     def _read(self, reading: Reading, index: int, known: _Known, *, uuid: str, caps: dict[str, int]) -> Gpu:
         facts = known.facts

@@ -37,6 +37,8 @@ UNKNOWN: Final = 999
 
 _ACCESS: Final = "set agent.driverAccess to {runtimeClass: nvidia}, or to {driverRoot: /}"
 _GONE: Final = frozenset({UNINITIALIZED, DRIVER_NOT_LOADED, VERSION_MISMATCH})
+NO_DRIVER: Final = frozenset({DRIVER_NOT_LOADED, VERSION_MISMATCH})
+"""Of nvmlInit: there is no driver that programs could use. What else it refuses with says nothing of the GPUs."""
 
 # Debian, Ubuntu and the container runtimes; Red Hat; others. GKE and its Container-Optimized OS, NixOS, WSL, Talos.
 _DIRECTORIES: Final = (
@@ -63,6 +65,10 @@ _DRIVER_CONTAINERS: Final = ("", "run/nvidia/driver/")
 
 class NvmlUnavailableError(AgentError):
     """There is nothing to ask: the text says why, and what an admin can do."""
+
+
+class NvmlSilentError(NvmlUnavailableError):
+    """There is no answer, which says nothing of what was there before: no device is gone for that."""
 
 
 class DriverGoneError(AgentError):
