@@ -26,12 +26,24 @@ from device_agent.nvml.library import (
     Places,
 )
 from device_agent.nvml.model import Gpu, GpuSample, GpuState, NvmlView, XidEvent
-from device_agent.nvml.reading import LINK_TO_GPU, LINK_TO_SWITCH, LOST, RESET, LinkEnd, Reading, cap_numbers, of_error
+from device_agent.nvml.reading import (
+    LINK_TO_GPU,
+    LINK_TO_SWITCH,
+    LOST,
+    RESET,
+    LinkEnd,
+    Reading,
+    cap_numbers,
+    filled,
+    of_error,
+)
 
 logger = logging.getLogger(__name__)
 
 CLOSE_SECONDS: Final = 2.0
 """For the thread of the events to come back from its wait."""
+LONGEST_RESTARTS: Final = 10
+"""Times `restart_seconds`: the longest time between two starts of the library while a GPU is in trouble."""
 MAX_ERRORS: Final = 32
 """Lines of one look: a driver that fails in one thing often fails in many."""
 
@@ -58,10 +70,10 @@ class _Surroundings:
 
 @dataclass(slots=True)
 class _Known:
-    """What was read of a GPU since the library was started."""
+    """What was read of a GPU. `facts` and `link_states` None: to be read, the other values are those of before."""
 
     facts: Gpu | None = None
-    link_states: tuple[bool, ...] = ()
+    link_states: tuple[bool, ...] | None = None
     link_ends: tuple[LinkEnd, ...] = ()
 
 
@@ -84,7 +96,9 @@ class Driver:
         listeners: Listeners | None = None,
         restart_seconds: float = 30.0,
         own_dev: Path = Path("/dev"),
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._clock = clock
         self._root = driver_root
         self._roots = roots
         self._listeners = listeners
@@ -93,6 +107,9 @@ class Driver:
         self._library: Library | None = None
         self._started: _Surroundings | None = None
         self._started_at = 0.0
+        self._starts_in_vain = 0
+        self._strangers = False
+        """There are GPUs that have never said who they are."""
         self._events: EventWatch | None = None
         self._load = ""
         self._gone = False
@@ -199,8 +216,19 @@ class Driver:
         if around != self._started:
             return True
         # a GPU that was reset is lost to who had it before: only a new start tells whether it is back
-        troubled = any(not g.state.known or {LOST, RESET} & dict(g.state.failures).keys() for g in self._last)
-        return troubled and time.monotonic() - self._started_at >= self._restart_seconds
+        troubled = self._strangers or any(
+            not g.state.known or {LOST, RESET} & dict(g.state.failures).keys() for g in self._last
+        )
+        deaf = self._events is not None and self._events.ended
+        if not troubled and not deaf:
+            self._starts_in_vain = 0
+            return False
+        # more and more seldom: during a start nobody hears the events of the other GPUs
+        pause = self._restart_seconds * min(2**self._starts_in_vain, LONGEST_RESTARTS)
+        if self._clock() - self._started_at < pause:
+            return False
+        self._starts_in_vain += 1
+        return True
 
     def _start_anew_when_due(self, around: _Surroundings, errors: list[str]) -> None:
         if self._started is None or not self._outdated(around):
@@ -209,7 +237,7 @@ class Driver:
             self._stop()
         except NvmlSilentError as hung:  # then it goes on with what it has: most GPUs answer
             errors.append(str(hung))
-            self._started_at = time.monotonic()
+            self._started_at = self._clock()
 
     def _start(self, around: _Surroundings) -> None:
         if self._started is not None:
@@ -227,8 +255,9 @@ class Driver:
         self._count_loads(around)
         if self._epoch != before:
             self._versions = _Versions()
-        self._started, self._started_at = around, time.monotonic()
-        self._known.clear()
+        self._started, self._started_at = around, self._clock()
+        for known in self._known.values():
+            known.facts, known.link_states = None, None
         logger.info("nvml started", extra={"library": library.path, "epoch": self._epoch})
         self._listen(library)
 
@@ -310,6 +339,7 @@ class Driver:
             raise NvmlSilentError(f"NVML does not answer: {error}") from error
         self._read_versions(errors)
         caps = cap_numbers(self._mig_minors())
+        self._strangers = False
         found = [gpu for index in range(count) if (gpu := self._gpu(index, caps, errors))]
         # what is remembered of a lost GPU's number may by now be another one's, which answers for itself
         answering = {gpu.uuid for gpu in found if gpu.state.known and not gpu.state.failures}
@@ -353,10 +383,10 @@ class Driver:
         except (NvmlCallError, DriverGoneError) as error:
             return self._troubled(before, error, errors)
         known = self._known.setdefault(uuid, _Known())
-        if before is None or before.uuid != uuid:
-            before = known.facts or Gpu(uuid=uuid, index=index, minor=-1, pci_address="")
+        before = next((gpu for gpu in self._last if gpu.uuid == uuid), None)
+        before = before or known.facts or Gpu(uuid=uuid, index=index, minor=-1, pci_address="")
         try:
-            return self._read(reading, index, known, uuid=uuid, caps=caps)
+            return self._read(reading, index, known, before=before, caps=caps)
         except (NvmlCallError, DriverGoneError) as error:
             return self._troubled(before, error, errors)
 
@@ -364,23 +394,29 @@ class Driver:
         """A GPU whose calls fail, as it was; None where nobody has seen it yet."""
         errors.append(str(error))
         mine = self._of_one(error) if isinstance(error, DriverGoneError) else error
-        return replace(before, state=of_error(mine)) if before else None
+        if before is None:
+            self._strangers |= mine.code != nvml.NO_PERMISSION
+            return None
+        return replace(before, state=of_error(mine))
 
-    def _read(self, reading: Reading, index: int, known: _Known, *, uuid: str, caps: dict[str, int]) -> Gpu:
+    def _read(self, reading: Reading, index: int, known: _Known, *, before: Gpu, caps: dict[str, int]) -> Gpu:
         facts = known.facts
         if facts is None:
-            facts = reading.facts(uuid=uuid, index=index, numa_node=self._numa_node)
-            known.facts = None if reading.failed else facts  # what failed once may be told the next time
+            facts = reading.facts(uuid=before.uuid, index=index, numa_node=self._numa_node)
+            if reading.failed:  # may be told the next time
+                facts = filled(facts, before)
+            else:
+                known.facts = facts
+        reading.failed = False
         mode = reading.mig_mode()
-        migs = reading.migs(minor=facts.minor, memory_mib=facts.memory_mib, caps=caps) if mode else ()
+        if reading.failed:
+            mode = before.mig_mode
+        memory = facts.memory_mib
+        migs = reading.migs(minor=facts.minor, memory_mib=memory, caps=caps, before=before.migs) if mode else ()
         states = reading.link_states()
-        if states != known.link_states:
-            known.link_states, known.link_ends = states, reading.link_ends(states)
-        unread = reading.failed
-        state = reading.state()
-        if unread and not state.failures:
-            state = GpuState(known=False, recovery_action=state.recovery_action)
-        return replace(facts, index=index, mig_mode=mode, migs=migs, state=state)
+        if states is not None and states != known.link_states and (ends := reading.link_ends(states)) is not None:
+            known.link_states, known.link_ends = states, ends
+        return replace(facts, index=index, mig_mode=mode, migs=migs, state=reading.state())
 
     def _with_links(self, gpus: list[Gpu]) -> list[Gpu]:
         """A link to a GPU that this process does not see leads nowhere."""

@@ -48,6 +48,11 @@ class EventWatch:
         self._thread = threading.Thread(target=self._run, name="nvml-events", daemon=True)
         self._thread.start()
 
+    @property
+    def ended(self) -> bool:
+        """It listens no more, whatever the reason."""
+        return not self._thread.is_alive()
+
     def stop(self, *, seconds: float) -> bool:
         """Ends it and frees the set; False when the thread still hangs in the driver: then nothing may be freed."""
         self._ended.set()
@@ -59,6 +64,13 @@ class EventWatch:
         return True
 
     def _run(self) -> None:
+        try:
+            self._listen()
+        except Exception:
+            logger.exception("nvml events")  # whoever looks next begins anew
+            self._wake()
+
+    def _listen(self) -> None:
         told = 0
         while not self._ended.is_set():
             try:

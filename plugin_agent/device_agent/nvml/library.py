@@ -29,13 +29,23 @@ NO_PERMISSION: Final = 4
 NOT_FOUND: Final = 6
 DRIVER_NOT_LOADED: Final = 9
 TIMEOUT: Final = 10
+LIBRARY_NOT_FOUND: Final = 12
 FUNCTION_NOT_FOUND: Final = 13
 GPU_IS_LOST: Final = 15
 RESET_REQUIRED: Final = 16
 VERSION_MISMATCH: Final = 18
+NO_DATA: Final = 21
+VGPU_ECC_NOT_SUPPORTED: Final = 22
+ARGUMENT_VERSION_MISMATCH: Final = 25
+DEPRECATED: Final = 26
 UNKNOWN: Final = 999
 
 _ACCESS: Final = "set agent.driverAccess to {runtimeClass: nvidia}, or to {driverRoot: /}"
+_NOTHING_THERE: Final = frozenset({
+    NOT_SUPPORTED, FUNCTION_NOT_FOUND, LIBRARY_NOT_FOUND, NO_PERMISSION, NO_DATA, VGPU_ECC_NOT_SUPPORTED,
+    ARGUMENT_VERSION_MISMATCH, DEPRECATED,
+})  # fmt: skip
+"""Lasting answers. No permission: of a GPU in MIG mode much is told to who may see all its partitions alone."""
 _GONE: Final = frozenset({UNINITIALIZED, DRIVER_NOT_LOADED, VERSION_MISMATCH})
 NO_DRIVER: Final = frozenset({DRIVER_NOT_LOADED, VERSION_MISMATCH})
 """Of nvmlInit: there is no driver that programs could use. What else it refuses with says nothing of the GPUs."""
@@ -85,7 +95,7 @@ class NvmlCallError(AgentError):
     @property
     def says_nothing_there(self) -> bool:
         """The GPU, the driver or the library does not know such a thing: no error, but an answer."""
-        return self.code in (NOT_SUPPORTED, FUNCTION_NOT_FOUND)
+        return self.code in _NOTHING_THERE
 
 
 class Library:

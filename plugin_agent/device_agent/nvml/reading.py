@@ -5,7 +5,7 @@ Numbers are those of nvml.h.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from device_agent.nvml.library import (
@@ -13,7 +13,6 @@ from device_agent.nvml.library import (
     GPU_IS_LOST,
     INVALID_ARGUMENT,
     NOT_FOUND,
-    NOT_SUPPORTED,
     RESET_REQUIRED,
     Library,
     NvmlCallError,
@@ -57,12 +56,15 @@ _BRANDS: Final = {
     9: "NvidiaVCS", 10: "NvidiaVWS", 11: "NvidiaCloudGaming", 12: "QuadroRTX", 13: "NvidiaRTX", 14: "Nvidia",
     15: "GeForceRTX", 16: "TitanRTX",
 }  # fmt: skip
+_FACTS: Final = (
+    "minor", "pci_address", "model", "memory_mib", "numa_node", "compute_capability", "architecture", "brand",
+)  # fmt: skip
 _PROFILE = re.compile(r" MIG (\d+[cg]\S*)$")
 
 
 @dataclass(frozen=True, slots=True)
 class LinkEnd:
-    """Where one active NVLink leads: a GPU's or switch's PCI address and NVML's number of its kind."""
+    """Where one active NVLink leads: a GPU's PCI address, '' for a switch, and NVML's number of its kind."""
 
     address: str
     kind: int
@@ -77,7 +79,7 @@ class Reading:
         self._of = of
         self._errors = errors
         self.failed = False
-        """A call gave an error that says nothing of the device."""
+        """A call gave an error that says nothing of the device, since this was set to False."""
 
     def ask(self, function: str, *arguments: object) -> Any:
         """Raises NvmlCallError or DriverGoneError, as `Library.ask`."""
@@ -123,26 +125,36 @@ class Reading:
         modes = self.value("nvmlDeviceGetMigMode")
         return None if modes is None else modes[0] == 1
 
-    def migs(self, *, minor: int, memory_mib: int, caps: Mapping[str, int]) -> tuple[Mig, ...]:
-        """The MIG devices that this process may see. `caps`: as `cap_numbers` reads them."""
-        found = []
-        for index in range(self.value("nvmlDeviceGetMaxMigDeviceCount") or 0):
-            try:
-                handle = self.ask("nvmlDeviceGetMigDeviceHandleByIndex", index)
-            except NvmlCallError as error:
-                if error.code in (NOT_FOUND, INVALID_ARGUMENT, NOT_SUPPORTED):
-                    continue  # no device at this index
-                raise
+    def migs(
+        self, *, minor: int, memory_mib: int, caps: Mapping[str, int], before: Iterable[Mig] = ()
+    ) -> tuple[Mig, ...]:
+        """The MIG devices that this process may see. `caps`: as `cap_numbers` reads them.
+
+        `before`: those of the last look; one whose calls fail for another reason than that it is gone is still there.
+        """
+        self.failed = False
+        count = self.value("nvmlDeviceGetMaxMigDeviceCount")
+        if self.failed:
+            return tuple(before)
+        known = {mig.index: mig for mig in before}
+        found = (self._mig_at(index, known.get(index), minor, memory_mib, caps) for index in range(count or 0))
+        return tuple(mig for mig in found if mig is not None)
+
+    def _mig_at(
+        self, index: int, before: Mig | None, minor: int, memory_mib: int, caps: Mapping[str, int]
+    ) -> Mig | None:
+        try:
+            handle = self.ask("nvmlDeviceGetMigDeviceHandleByIndex", index)
             part = Reading(self._library, handle, of=f"MIG device {index} of {self._of}", errors=self._errors)
-            try:
-                mig = part._mig(index, minor=minor, memory_mib=memory_mib, caps=caps)
-            except NvmlCallError as error:
-                if error.code in (GPU_IS_LOST, RESET_REQUIRED):
-                    raise
-                self._errors.append(str(error))  # destroyed while we looked, or of no use
-            else:
-                found.append(mig)
-        return tuple(found)
+            mig = part._mig(index, minor=minor, memory_mib=memory_mib, caps=caps)
+        except NvmlCallError as error:
+            if error.code in (GPU_IS_LOST, RESET_REQUIRED):
+                raise
+            if error.code in (NOT_FOUND, INVALID_ARGUMENT) or error.says_nothing_there:
+                return None  # none at this index, or destroyed while we looked
+            self._errors.append(str(error))
+            return before
+        return before if part.failed and before and before.uuid == mig.uuid else mig
 
     def _mig(self, index: int, *, minor: int, memory_mib: int, caps: Mapping[str, int]) -> Mig:
         uuid = self.ask("nvmlDeviceGetUUID")
@@ -163,8 +175,8 @@ class Reading:
 
     # NVLink
 
-    def link_states(self) -> tuple[bool, ...]:
-        """Whether each link is active; empty where the GPU has none."""
+    def link_states(self) -> tuple[bool, ...] | None:
+        """Whether each link is active; empty where the GPU has none, None where it does not say."""
         states: list[bool] = []
         for link in range(MAX_LINKS):
             try:
@@ -172,26 +184,36 @@ class Reading:
             except NvmlCallError as error:
                 if error.code in (GPU_IS_LOST, RESET_REQUIRED):
                     raise
-                if error.code in (INVALID_ARGUMENT, FUNCTION_NOT_FOUND) or not states:
+                if error.code in (INVALID_ARGUMENT, FUNCTION_NOT_FOUND):
                     break  # there are no more
+                if not error.says_nothing_there:
+                    self._errors.append(str(error))
+                    return None
+                if not states:
+                    break
                 states.append(False)
         return tuple(states)
 
-    def link_ends(self, states: Iterable[bool]) -> tuple[LinkEnd, ...]:
-        """Where the active links lead."""
+    def link_ends(self, states: Iterable[bool]) -> tuple[LinkEnd, ...] | None:
+        """Where the active links lead; None where that cannot be told now."""
+        self.failed = False
         ends = []
         for link, active in enumerate(states):
-            info = self.value("nvmlDeviceGetNvLinkRemotePciInfo", link) if active else None
-            if info:
-                kind = self.value("nvmlDeviceGetNvLinkRemoteDeviceType", link)
+            if not active:
+                continue
+            kind = self.value("nvmlDeviceGetNvLinkRemoteDeviceType", link)
+            if kind == LINK_TO_SWITCH:  # it may be no PCI device of this machine: one of a rack, or of the host
+                ends.append(LinkEnd(address="", kind=kind))
+            elif info := self.value("nvmlDeviceGetNvLinkRemotePciInfo", link):
                 ends.append(LinkEnd(address=pci_address(info), kind=LINK_TO_GPU if kind is None else kind))
-        return tuple(ends)
+        return None if self.failed else tuple(ends)
 
     # State and telemetry
 
     def state(self) -> GpuState:
         """Raises NvmlCallError when the GPU is lost or must be reset: `of_error` turns that into a state."""
         self.failed = False
+        self.value("nvmlDeviceGetTemperature", 0)  # a GPU that knows of no errors tells this: it is not lost
         failures: list[tuple[str, str]] = []
         action = self._recovery_action()
         if action in _ASKED_FOR:
@@ -209,6 +231,9 @@ class Reading:
         values = self.value("nvmlDeviceGetFieldValues", list(fields))
         if values is None:
             return [None] * len(fields)
+        for value in values:
+            if value.nvmlReturn in (GPU_IS_LOST, RESET_REQUIRED):
+                raise NvmlCallError(value.nvmlReturn, f"field {value.fieldId} of {self._of}: error {value.nvmlReturn}")
         return [_integer(v) if v.nvmlReturn == 0 else None for v in values]
 
     def _recovery_action(self) -> str:
@@ -257,6 +282,12 @@ def of_error(error: NvmlCallError) -> GpuState:
     if error.code == RESET_REQUIRED:
         return GpuState(failures=((RESET, "the driver refuses all work on it until the GPU is reset"),))
     return GpuState(known=False)
+
+
+def filled(fresh: Gpu, before: Gpu) -> Gpu:
+    """Facts of which some could not be read now, with those of an earlier look of the same GPU."""
+    missing = (name for name in _FACTS if getattr(fresh, name) in ("", 0, -1, None))
+    return replace(fresh, **{name: getattr(before, name) for name in missing})
 
 
 def pci_address(info: Any) -> str:
