@@ -3,20 +3,17 @@
 Everything here blocks and belongs to one thread at a time; `session` gives it one.
 """
 
-import contextlib
-import ctypes
 import logging
-import os
-import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from device_agent.discovery.found import Roots
 from device_agent.nvml import library as nvml
-from device_agent.nvml.events import DOUBLE_BIT_ECC, XID, EventWatch
+from device_agent.nvml.events import EventWatch, listen
 from device_agent.nvml.library import (
     DriverGoneError,
     Library,
@@ -37,6 +34,7 @@ from device_agent.nvml.reading import (
     filled,
     of_error,
 )
+from device_agent.nvml.surroundings import Surroundings, mig_minors, numa_node, surroundings
 
 logger = logging.getLogger(__name__)
 
@@ -47,9 +45,6 @@ LONGEST_RESTARTS: Final = 10
 MAX_ERRORS: Final = 32
 """Lines of one look: a driver that fails in one thing often fails in many."""
 
-_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
-_NODE = re.compile(r"nvidia\d+")
-
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
@@ -57,15 +52,6 @@ class Listeners:
 
     xid: Callable[[XidEvent], None]
     wake: Callable[[], None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Surroundings:
-    """What the kernel shows of the driver: the library counts its GPUs when it starts, and never again."""
-
-    load: str
-    functions: frozenset[str]
-    nodes: frozenset[str]
 
 
 @dataclass(slots=True)
@@ -105,7 +91,7 @@ class Driver:
         self._restart_seconds = restart_seconds
         self._places = Places(own_dev=own_dev, host_dev=roots.dev)
         self._library: Library | None = None
-        self._started: _Surroundings | None = None
+        self._started: Surroundings | None = None
         self._started_at = 0.0
         self._starts_in_vain = 0
         self._strangers = False
@@ -125,7 +111,7 @@ class Driver:
 
     def look(self) -> NvmlView:
         """Everything, as it is now. Never raises for what a driver does."""
-        around = self._surroundings()
+        around = surroundings(self._roots)
         if self._load and not around.load:  # unloaded: whatever comes is another load
             self._load, self._gone, self._last = "", True, ()
         reason = ""
@@ -172,25 +158,10 @@ class Driver:
                     samples += reading.mig_samples()
             except NvmlCallError:
                 continue  # its state tells
-            except DriverGoneError as error:
-                try:
-                    self._of_one(error)
-                except DriverGoneError:
+            except DriverGoneError:
+                if self._library is None or self._library.gone:
                     return ()
         return tuple(samples)
-
-    def _of_one(self, error: DriverGoneError) -> NvmlCallError:
-        """The error as that of one GPU, where the library says nothing of the kind for itself.
-
-        Raises:
-            DriverGoneError: it does.
-        """
-        assert self._library is not None
-        try:
-            self._library.ask("nvmlDeviceGetCount")
-        except NvmlCallError:
-            raise error from None
-        return NvmlCallError(nvml.UNKNOWN, str(error))
 
     def close(self) -> None:
         """Lets go of the driver."""
@@ -201,18 +172,7 @@ class Driver:
 
     # Start and stop
 
-    def _surroundings(self) -> _Surroundings:
-        try:
-            load = str((self._roots.sys / "module/nvidia").stat().st_ino)
-        except OSError:
-            load = ""
-        return _Surroundings(
-            load=load,
-            functions=_names(self._roots.sys / "bus/pci/drivers/nvidia", _ADDRESS),
-            nodes=_names(self._roots.dev, _NODE),
-        )
-
-    def _outdated(self, around: _Surroundings) -> bool:
+    def _outdated(self, around: Surroundings) -> bool:
         if around != self._started:
             return True
         # a GPU that was reset is lost to who had it before: only a new start tells whether it is back
@@ -230,7 +190,7 @@ class Driver:
         self._starts_in_vain += 1
         return True
 
-    def _start_anew_when_due(self, around: _Surroundings, errors: list[str]) -> None:
+    def _start_anew_when_due(self, around: Surroundings, errors: list[str]) -> None:
         if self._started is None or not self._outdated(around):
             return
         try:
@@ -239,7 +199,7 @@ class Driver:
             errors.append(str(hung))
             self._started_at = self._clock()
 
-    def _start(self, around: _Surroundings) -> None:
+    def _start(self, around: Surroundings) -> None:
         if self._started is not None:
             return
         library = self._library = nvml.load(self._root)
@@ -261,7 +221,7 @@ class Driver:
         logger.info("nvml started", extra={"library": library.path, "epoch": self._epoch})
         self._listen(library)
 
-    def _count_loads(self, around: _Surroundings) -> None:
+    def _count_loads(self, around: Surroundings) -> None:
         """A start of ours alone is no load of the driver: what broke a GPU is still there."""
         known = bool(around.load and self._load)
         if not self._epoch or (around.load != self._load if known else self._gone):
@@ -285,43 +245,13 @@ class Driver:
         """Events are a convenience: without them looks alone find what is wrong."""
         if self._listeners is None:
             return
-        try:
-            event_set = library.ask("nvmlEventSetCreate")
-        except NvmlCallError as error:
-            logger.warning("no nvml events", extra={"error": str(error)})
-            return
-        uuids: dict[int, str] = {}
-        try:
-            for index in range(library.ask("nvmlDeviceGetCount")):
-                self._register(index, event_set, uuids)
-        except (NvmlCallError, DriverGoneError) as error:
-            logger.warning("no nvml events", extra={"error": str(error)})
-            with contextlib.suppress(NvmlCallError, DriverGoneError):
-                library.ask("nvmlEventSetFree", event_set)
-            return  # the look that follows tells what is wrong
         listeners, epoch, load = self._listeners, self._epoch, self._load
 
         def deliver(event: XidEvent) -> None:
             # it may overtake the look that tells of this load
             listeners.xid(replace(event, epoch=epoch, driver_load=load))
 
-        self._events = EventWatch(library, event_set, uuids=uuids, deliver=deliver, wake=listeners.wake)
-
-    def _register(self, index: int, event_set: Any, uuids: dict[int, str]) -> None:
-        of = f"GPU {index}"
-        assert self._library is not None
-        ask = self._library.ask
-        try:
-            handle = ask("nvmlDeviceGetHandleByIndex", index, of=of)
-            uuid = ask("nvmlDeviceGetUUID", handle, of=of)
-            wanted = ask("nvmlDeviceGetSupportedEventTypes", handle, of=of) & (XID | DOUBLE_BIT_ECC)
-            ask("nvmlDeviceRegisterEvents", handle, wanted, event_set, of=of)
-        except (NvmlCallError, DriverGoneError) as error:
-            if isinstance(error, DriverGoneError):
-                self._of_one(error)
-            logger.warning("no nvml events of a GPU", extra={"error": str(error)})
-        else:
-            uuids[ctypes.cast(handle, ctypes.c_void_p).value or 0] = uuid
+        self._events = listen(library, deliver=deliver, wake=listeners.wake)
 
     # A look
 
@@ -338,7 +268,7 @@ class Driver:
         except NvmlCallError as error:
             raise NvmlSilentError(f"NVML does not answer: {error}") from error
         self._read_versions(errors)
-        caps = cap_numbers(self._mig_minors())
+        caps = cap_numbers(mig_minors(self._roots))
         self._strangers = False
         found = [gpu for index in range(count) if (gpu := self._gpu(index, caps, errors))]
         # what is remembered of a lost GPU's number may by now be another one's, which answers for itself
@@ -393,16 +323,19 @@ class Driver:
     def _troubled(self, before: Gpu | None, error: NvmlCallError | DriverGoneError, errors: list[str]) -> Gpu | None:
         """A GPU whose calls fail, as it was; None where nobody has seen it yet."""
         errors.append(str(error))
-        mine = self._of_one(error) if isinstance(error, DriverGoneError) else error
+        if isinstance(error, DriverGoneError):
+            if self._library is None or self._library.gone:
+                raise error
+            error = NvmlCallError(nvml.UNKNOWN, str(error))
         if before is None:
-            self._strangers |= mine.code != nvml.NO_PERMISSION
+            self._strangers |= error.code != nvml.NO_PERMISSION
             return None
-        return replace(before, state=of_error(mine))
+        return replace(before, state=of_error(error))
 
     def _read(self, reading: Reading, index: int, known: _Known, *, before: Gpu, caps: dict[str, int]) -> Gpu:
         facts = known.facts
         if facts is None:
-            facts = reading.facts(uuid=before.uuid, index=index, numa_node=self._numa_node)
+            facts = reading.facts(uuid=before.uuid, index=index, numa_node=partial(numa_node, self._roots))
             if reading.failed:  # may be told the next time
                 facts = filled(facts, before)
             else:
@@ -434,30 +367,6 @@ class Driver:
                     links[peer] = links.get(peer, 0) + 1
             linked.append(replace(gpu, nvlinks=links, via_switch=switched))
         return linked
-
-    def _numa_node(self, address: str) -> int | None:
-        text = _text(self._roots.sys / "bus/pci/devices" / address / "numa_node").strip()
-        return int(text) if text.isdecimal() else None  # -1: the firmware does not say
-
-    def _mig_minors(self) -> str:
-        """A pod has no /host/proc, and sees the driver's part of procfs in its own."""
-        return _text(self._roots.proc / "driver/nvidia-caps/mig-minors") or _text(
-            Path("/proc/driver/nvidia-caps/mig-minors")
-        )
-
-
-def _names(directory: Path, pattern: re.Pattern[str]) -> frozenset[str]:
-    try:
-        return frozenset(name for name in os.listdir(directory) if pattern.fullmatch(name))  # noqa: PTH208 /dev is long
-    except OSError:
-        return frozenset()
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""
 
 
 def unanswered(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:

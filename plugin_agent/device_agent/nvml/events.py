@@ -14,13 +14,37 @@ from device_agent.nvml.model import XidEvent
 logger = logging.getLogger(__name__)
 
 XID: Final = 0x8
-DOUBLE_BIT_ECC: Final = 0x2
-"""nvmlEventType* of nvml.h."""
+_WORTH_A_LOOK: Final = 0x2 | 0x100 | 0x4000 | 0x8000
+"""nvmlEventType* of nvml.h: XIDs, and uncorrectable memory errors, MIG devices made or destroyed, a GPU out of reach,
+another recovery action. Newer drivers have them all; what a GPU does not announce is not asked for."""
 
 _WAIT_MS: Final = 500
 _PAUSE_SECONDS: Final = 0.2
 """While a GPU is lost each wait ends at once with an error; the events of the others are due in half a second."""
 _NO_INSTANCE: Final = 0xFFFFFFFF
+
+
+def listen(library: Library, *, deliver: Callable[[XidEvent], None], wake: Callable[[], None]) -> "EventWatch | None":
+    """Begins to wait for the events of all GPUs that announce any; None where that cannot be, which is logged."""
+    try:
+        event_set = library.ask("nvmlEventSetCreate")
+        count = library.ask("nvmlDeviceGetCount")
+    except (NvmlCallError, DriverGoneError) as error:  # the look that follows tells what is wrong
+        logger.warning("no nvml events", extra={"error": str(error)})
+        return None
+    uuids: dict[int, str] = {}
+    for index in range(count):
+        of = f"GPU {index}"
+        try:
+            handle = library.ask("nvmlDeviceGetHandleByIndex", index, of=of)
+            uuid = library.ask("nvmlDeviceGetUUID", handle, of=of)
+            types = library.ask("nvmlDeviceGetSupportedEventTypes", handle, of=of) & (XID | _WORTH_A_LOOK)
+            library.ask("nvmlDeviceRegisterEvents", handle, types, event_set, of=of)
+        except (NvmlCallError, DriverGoneError) as error:
+            logger.warning("no nvml events of a GPU", extra={"error": str(error)})
+        else:
+            uuids[ctypes.cast(handle, ctypes.c_void_p).value or 0] = uuid
+    return EventWatch(library, event_set, uuids=uuids, deliver=deliver, wake=wake)
 
 
 class EventWatch:

@@ -126,6 +126,15 @@ class Library:
         finally:
             self.doing = ""
 
+    @property
+    def gone(self) -> bool:
+        """Whether the library has no driver any more; else what one GPU said of the kind is of that GPU alone."""
+        try:
+            self.ask("nvmlDeviceGetCount")
+        except (DriverGoneError, NvmlCallError):
+            return True
+        return False
+
 
 def load(driver_root: Path) -> Library:
     """The library below `driver_root`, and pynvml bound to it; after an update of the driver it is the new file.
