@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 from device_agent.contract.document import Clears, Document, Ownership, XidRule
 from device_agent.devices import Health
-from device_agent.health import Driver
+from device_agent.health import Driver, Fault
 from unit.agent_core.samples import NAME, OTHER, held, wall
 from unit.health.gpus import (
     ASKS,
     BAD,
+    FIRST_LOAD,
     GOOD,
     HARMLESS_XID,
     LOST,
@@ -354,6 +355,44 @@ def test_an_acknowledgement_is_of_one_failure_and_of_no_later_one():
     assert gpus.acknowledge("GPU-0", first) == ()
     gpus.looks(10)
     assert gpus.seen() == {"GPU-0": False}
+
+
+@pytest.mark.parametrize("bad", [True, False])
+@pytest.mark.parametrize("later", [RESET_XID, 95])
+def test_an_acknowledgement_that_is_read_again_and_again_ends_no_failure_that_came_after_it(later, bad):
+    """The annotation stays, the agent reads it every 15 seconds, and the GPU was never Healthy in between."""
+    gpus = Gpus(gpu(0))
+    gpus.look()
+    gpus.xid(RESET_XID)
+    first = gpus.device("GPU-0").since
+    assert gpus.acknowledge("GPU-0", first) == ("GPU-0",)
+    if bad:
+        gpus.looks(5, GPU_0=BAD)
+    gpus.xid(later)
+    assert gpus.acknowledge("GPU-0", first) == ()
+    gpus.looks(10)
+    assert gpus.seen() == {"GPU-0": False}
+    assert gpus.acknowledge("GPU-0") == ("GPU-0",), "as the inventory tells it now"
+    gpus.looks(3)
+    assert gpus.seen() == {"GPU-0": True}
+
+
+def test_a_failure_that_finds_the_state_bad_is_acknowledged_alone():
+    gpus = Gpus(gpu(0))
+    gpus.look(GPU_0=BAD)
+    gpus.xid(RESET_XID)
+    device = gpus.device("GPU-0")
+    assert (device.reason, device.since) == ("Xid79", gpus.wall)
+
+
+def test_a_storm_of_one_error_is_one_piece_of_news():
+    """Programs and broken GPUs announce hundreds a second, and each change is worked through by all who are told."""
+    gpus = Gpus(gpu(0, replicas=4), gpu(1))
+    gpus.look()
+    assert gpus.table.conditions.fault(Fault("GPU-0", RESET_XID, FIRST_LOAD), wall=gpus.wall)
+    for later in range(5):
+        assert not gpus.table.conditions.fault(Fault("GPU-0", RESET_XID, FIRST_LOAD), wall=wall(gpus.now + later))
+    assert gpus.table.conditions.fault(Fault("GPU-1", RESET_XID, FIRST_LOAD), wall=gpus.wall)
 
 
 @pytest.mark.parametrize("text", ["", "GPU-0", "GPU-0=", "=2026-01-01T00:00:00Z", ",,", "GPU-9=2026-01-01T00:00:13Z"])
