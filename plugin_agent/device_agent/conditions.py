@@ -180,7 +180,7 @@ class Conditions:
         return changed
 
     def fault(self, fault: Fault, *, wall: datetime) -> bool:
-        """One event of a physical device; whether that is a failure to anybody, and news: GPUs announce it in storms."""
+        """One event of a physical device; whether that is a failure to anybody, and news: some come in storms."""
         if not self._physical:
             self._early.append((fault, wall))  # the driver is listened to before the first configuration is in force
         before = self.revision

@@ -10,6 +10,7 @@ import logging
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -25,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 _XID_SECONDS: Final = 60.0
 """Between two lines of the log on the same error of a GPU: a program in a loop makes hundreds a second."""
+_SAME_SECONDS: Final = 0.1
+"""Within these the same error of the same part is the same news: each is worked through by the whole table."""
 _BOOT_ID: Final = Path("sys/kernel/random/boot_id")
 
 
@@ -59,6 +62,7 @@ class HealthWatch:
         self._told = ""
         self._acknowledged = ""
         self._xids: dict[tuple[str, int], float] = {}
+        self._taken: dict[XidEvent, float] = {}
 
     # Memory
 
@@ -119,11 +123,18 @@ class HealthWatch:
 
     def xid(self, event: XidEvent) -> None:
         """The NVIDIA driver announced an error."""
+        same = replace(event, at=0.0)
+        if event.at - self._taken.get(same, -math.inf) < _SAME_SECONDS:
+            return
+        self._taken = {e: at for e, at in self._taken.items() if event.at - at < _SAME_SECONDS}
+        self._taken[same] = event.at
         if event.at - self._xids.get((event.uuid, event.xid), -math.inf) >= _XID_SECONDS:
             logger.info("xid", extra={"gpu": event.uuid, "xid": event.xid, "gi": event.gi, "ci": event.ci})
             self._xids[event.uuid, event.xid] = event.at
-        news = judgement.fault(event)
-        self._tell(self._table.apply_health(news, now=time.monotonic(), wall=datetime.now(tz=UTC)))
+        before = self._table.conditions.revision
+        changed = self._table.apply_health(judgement.fault(event), now=time.monotonic(), wall=datetime.now(tz=UTC))
+        if changed or self._table.conditions.revision != before:
+            self._tell(changed)  # errors of programs, of which there may be hundreds a second, are no news
 
     @property
     def awaiting(self) -> bool:
