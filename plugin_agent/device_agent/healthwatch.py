@@ -15,7 +15,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from device_agent.conditions import Record
 from device_agent.devices import DeviceTable
+from device_agent.health import Fault
 from device_agent.nodestate import NodeState
 from device_agent.nvml import judgement
 from device_agent.nvml.model import NvmlView, XidEvent
@@ -60,6 +62,8 @@ class HealthWatch:
         self._wake = asyncio.Event()
         self._kept = 0
         self._told = ""
+        self._unread = False
+        """What an earlier process kept has not been read yet, and must not be written over."""
         self._acknowledged = ""
         self._xids: dict[tuple[str, int], float] = {}
         self._taken: dict[XidEvent, float] = {}
@@ -69,15 +73,38 @@ class HealthWatch:
     async def recall(self) -> None:
         """What an earlier process knew, before anything else is said. A disk that hangs is not waited for."""
         try:
-            records, problem = await self._worker.call(
-                lambda: self._state.recall_health(boot_id=self._boot), seconds=self._settings.health_recall
-            )
+            records = await self._read(seconds=self._settings.health_recall)
         except TimeoutError:
-            records, problem = (), "the devices' health kept on the node cannot be read in time"
-        if problem:
-            logger.warning("health starts anew", extra={"error": problem})
+            logger.warning("the devices' health kept on the node cannot be read in time")
+            self._unread = True
+            return
         self._table.conditions.restore(records)
         self._kept = self._table.conditions.revision
+
+    async def _read(self, *, seconds: float) -> tuple[Record, ...]:
+        records, problem = await self._worker.call(
+            lambda: self._state.recall_health(boot_id=self._boot), seconds=seconds
+        )
+        if problem:
+            logger.warning("health starts anew", extra={"error": problem})
+        return records
+
+    async def _recall_late(self) -> None:
+        """What could not be read in time, before it is written over: failures are news of when they began.
+
+        What is polled has been polled anew by now.
+        """
+        while self._unread:
+            try:
+                records = await self._read(seconds=self._settings.health_deadline)
+            except (TimeoutError, WorkerBusyError):
+                await asyncio.sleep(self._settings.health_retry)
+                continue
+            self._unread = False
+            for record in records:
+                for failure in record.condition.failures:
+                    news = Fault(part=record.name, xid=failure.xid, driver=failure.driver)
+                    self._tell(self._table.apply_health(news, now=time.monotonic(), wall=failure.since))
 
     def stirred(self) -> None:
         """The table may know something new."""
@@ -86,6 +113,7 @@ class HealthWatch:
 
     async def run(self) -> None:
         """Keeps what is known, for ever."""
+        await self._recall_late()
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -95,7 +123,7 @@ class HealthWatch:
 
     async def close(self) -> None:
         """The last news, when there is still time."""
-        if self._table.conditions.revision != self._kept:
+        if self._table.conditions.revision != self._kept and not self._unread:
             await self._keep(seconds=self._settings.health_last)
 
     async def _keep(self, *, seconds: float) -> bool:
