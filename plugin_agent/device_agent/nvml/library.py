@@ -204,8 +204,9 @@ def why_not(error: AgentError, code: int, places: Places) -> str:
         return "driver not loaded: the library is there, the kernel module does not answer; see nvidia-smi on the node"
     if code == VERSION_MISMATCH:
         return (
-            "driver/library version mismatch: the kernel module is of another release than the library; "
-            "reload the driver or reboot the node"
+            "driver/library version mismatch: the kernel module is of another release than the library; reload the "
+            "driver or reboot the node; after an update of the driver delete the agent's pod, which a container runtime "
+            "has given the library of before"
         )
     return f"NVML does not start: {error}"
 
