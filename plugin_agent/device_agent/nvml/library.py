@@ -205,8 +205,8 @@ def why_not(error: AgentError, code: int, places: Places) -> str:
     if code == VERSION_MISMATCH:
         return (
             "driver/library version mismatch: the kernel module is of another release than the library; reload the "
-            "driver or reboot the node; after an update of the driver delete the agent's pod, which a container runtime "
-            "has given the library of before"
+            "driver or reboot the node; after an update of the driver delete the agent's pod, which a container "
+            "runtime has given the library of before"
         )
     return f"NVML does not start: {error}"
 
