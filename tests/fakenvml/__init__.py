@@ -379,7 +379,7 @@ def _link(path: Path, to: Path) -> None:
 
 
 def _quoted(value: object) -> str:
-    return quote(str(value), safe="/:.,-_")
+    return quote(str(value), safe="/:.,-_", errors="surrogateescape")
 
 
 def _pairs(values: dict[str, object]) -> str:

@@ -123,6 +123,8 @@ class Library:
             if error.value in _GONE:
                 raise DriverGoneError(text) from error
             raise NvmlCallError(error.value, text) from error
+        except UnicodeDecodeError as error:  # pynvml makes text of what a device tells
+            raise NvmlCallError(UNKNOWN, f"{what}: {error}") from error
         finally:
             self.doing = ""
 

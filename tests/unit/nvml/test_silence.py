@@ -159,6 +159,19 @@ def test_what_an_older_driver_lacks_costs_that_alone(
     assert [g.uuid for g in view.gpus] == [fakenvml.uuid(0), fakenvml.uuid(1)]
 
 
+@pytest.mark.parametrize("fact", ["name", "uuid"])
+def test_a_text_that_is_none_is_that_gpus_affair(node_of: MakeNode, driver_of: MakeDriver, fact: str) -> None:
+    """A card whose memory of itself is damaged tells bytes that no encoding has."""
+    node = node_of(3)
+    setattr(node.scenario.gpus[1], fact, "GPU-\udcff\udcfe")
+    node.scenario.write()
+    view = driver_of(node).look()
+    assert view.unavailable == ""
+    assert [g.index for g in view.gpus] == ([0, 1, 2] if fact == "name" else [0, 2])
+    assert len(view.errors) == 1
+    assert states(view) == ["good"] * len(view.gpus)
+
+
 def test_a_mig_device_that_fails_for_a_moment_is_still_there(node_of: MakeNode, driver_of: MakeDriver) -> None:
     node = node_of(1)
     node.repartition(0, "1g.5gb", "2g.10gb")
