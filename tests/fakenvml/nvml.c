@@ -33,6 +33,7 @@ enum {
     GPU_IS_LOST = 15, UNKNOWN = 999
 };
 
+#define INIT_NO_GPUS 1 /* without it nvmlInit fails where there is no GPU */
 #define MAX_GPUS 64
 #define MAX_MIGS 16
 #define MAX_LINKS 36
@@ -510,9 +511,13 @@ EXPORT int nvmlInitWithFlags(unsigned flags)
 {
     int status = gate("nvmlInitWithFlags", -2);
 
-    (void)flags;
-    if (!status && !session.references && (status = start()))
-        close_nodes();
+    if (!status && !session.references) {
+        status = start();
+        if (!status && !session.gpus && !(flags & INIT_NO_GPUS))
+            status = NOT_FOUND;
+        if (status)
+            close_nodes();
+    }
     if (!status)
         session.references++;
     return leave(status);
