@@ -85,8 +85,8 @@ class Reading:
         """Raises NvmlCallError or DriverGoneError, as `Library.ask`."""
         return self._library.ask(function, self._handle, *arguments, of=self._of)
 
-    def value(self, function: str, *arguments: object) -> Any:
-        """The answer, None where the device has none.
+    def value(self, function: str, *arguments: object, no_such: int | None = None) -> Any:
+        """The answer, None where the device has none. `no_such`: another code that says so of this call.
 
         Raises:
             DriverGoneError, NvmlCallError: the device is lost, or must be reset.
@@ -96,7 +96,7 @@ class Reading:
         except NvmlCallError as error:
             if error.code in (GPU_IS_LOST, RESET_REQUIRED):
                 raise
-            if not error.says_nothing_there:
+            if not error.says_nothing_there and error.code != no_such:
                 self.failed = True
                 self._errors.append(str(error))
             return None
@@ -228,7 +228,8 @@ class Reading:
 
     def _fields(self, *fields: int) -> list[int | None]:
         """Integers by field number; None where the GPU, or an older driver, has no such field."""
-        values = self.value("nvmlDeviceGetFieldValues", list(fields))
+        # of a question for nothing else than an unknown field the whole call may fail
+        values = self.value("nvmlDeviceGetFieldValues", list(fields), no_such=INVALID_ARGUMENT)
         if values is None:
             return [None] * len(fields)
         for value in values:

@@ -215,6 +215,16 @@ def test_a_gpu_without_ecc_is_asked_something_all_the_same(
     assert states(driver.look()) == ["good", state]
 
 
+def test_a_driver_that_takes_the_field_for_a_wrong_argument_has_no_word_for_recovery(
+    node_of: MakeNode, driver_of: MakeDriver
+) -> None:
+    """Before R565 there is no such field, and of a question for nothing else the whole call may fail."""
+    node = node_of(2)
+    node.scenario.fail("nvmlDeviceGetFieldValues", fakenvml.INVALID_ARGUMENT)
+    view = driver_of(node).look()
+    assert (states(view), view.errors, view.gpus[0].state.recovery_action) == (["good", "good"], (), "")
+
+
 def test_a_gpu_in_trouble_is_looked_for_more_and_more_seldom(node_of: MakeNode, driver_of: MakeDriver) -> None:
     """Each start of the library is a moment without events of the other GPUs."""
     node = node_of(2)
