@@ -272,11 +272,10 @@ class Driver:
         self._read_versions(errors)
         caps = cap_numbers(mig_minors(self._roots))
         self._strangers = False
-        found = [gpu for index in range(count) if (gpu := self._gpu(index, caps, errors))]
-        # what is remembered of a lost GPU's number may by now be another one's, which answers for itself
-        answering = {gpu.uuid for gpu in found if gpu.state.known and not gpu.state.failures}
-        gpus = {gpu.uuid: gpu for gpu in found if gpu.uuid not in answering or not gpu.state.failures}
-        self._last = tuple(self._with_links(list(gpus.values())))
+        nameless: dict[int, NvmlCallError] = {}
+        found = [gpu for index in range(count) if (gpu := self._gpu(index, caps, errors, nameless))]
+        found += self._recognised(nameless, found)
+        self._last = tuple(self._with_links(sorted(found, key=lambda gpu: gpu.index)))
         return NvmlView(
             gpus=self._last,
             driver_version=self._versions.driver,
@@ -307,32 +306,55 @@ class Driver:
                 errors.append(str(error))
             return None
 
-    def _gpu(self, index: int, caps: dict[str, int], errors: list[str]) -> Gpu | None:
-        before = next((gpu for gpu in self._last if gpu.index == index), None)
+    def _gpu(
+        self, index: int, caps: dict[str, int], errors: list[str], nameless: dict[int, NvmlCallError]
+    ) -> Gpu | None:
+        """A GPU that says which it is; None, and its error in `nameless`, for one that does not."""
+        before: Gpu | None = None
         try:
             reading = self._reading(index, errors)
             uuid = reading.ask("nvmlDeviceGetUUID")
-        except (NvmlCallError, DriverGoneError) as error:
-            return self._troubled(before, error, errors)
-        known = self._known.setdefault(uuid, _Known())
-        before = next((gpu for gpu in self._last if gpu.uuid == uuid), None)
-        before = before or known.facts or Gpu(uuid=uuid, index=index, minor=-1, pci_address="")
-        try:
+            known = self._known.setdefault(uuid, _Known())
+            before = next((gpu for gpu in self._last if gpu.uuid == uuid), None)
+            before = before or known.facts or Gpu(uuid=uuid, index=index, minor=-1, pci_address="")
             return self._read(reading, index, known, before=before, caps=caps)
         except (NvmlCallError, DriverGoneError) as error:
-            return self._troubled(before, error, errors)
-
-    def _troubled(self, before: Gpu | None, error: NvmlCallError | DriverGoneError, errors: list[str]) -> Gpu | None:
-        """A GPU whose calls fail, as it was; None where nobody has seen it yet."""
-        errors.append(str(error))
-        if isinstance(error, DriverGoneError):
-            if self._library is None or self._library.gone:
-                raise error
-            error = NvmlCallError(nvml.UNKNOWN, str(error))
+            errors.append(str(error))
+            mine = self._of_one(error)
         if before is None:
-            self._strangers |= error.code != nvml.NO_PERMISSION
+            nameless[index] = mine
             return None
-        return replace(before, state=of_error(error))
+        return replace(before, index=index, state=of_error(mine))
+
+    def _of_one(self, error: NvmlCallError | DriverGoneError) -> NvmlCallError:
+        """What one GPU said. Raises DriverGoneError when that holds for all."""
+        if isinstance(error, NvmlCallError):
+            return error
+        if self._library is None or self._library.gone:
+            raise error
+        return NvmlCallError(nvml.UNKNOWN, str(error))
+
+    def _recognised(self, nameless: dict[int, NvmlCallError], found: list[Gpu]) -> list[Gpu]:
+        """GPUs in trouble, that do not say which they are, as those that were there and are not accounted for.
+
+        A number alone is no identity: the next start of the library may count them in another order.
+        """
+        answered = {gpu.uuid for gpu in found}
+        functions = self._started.functions if self._started else frozenset()
+        missing = [
+            gpu
+            for gpu in self._last
+            if gpu.uuid not in answered and (not functions or not gpu.pci_address or gpu.pci_address in functions)
+        ]
+        recognised = []
+        for index, error in nameless.items():
+            gpu = next((m for m in missing if m.index == index), missing[0] if missing else None)
+            if gpu is None:
+                self._strangers |= error.code != nvml.NO_PERMISSION
+                continue
+            missing.remove(gpu)
+            recognised.append(replace(gpu, index=index, state=of_error(error)))
+        return recognised
 
     def _read(self, reading: Reading, index: int, known: _Known, *, before: Gpu, caps: dict[str, int]) -> Gpu:
         facts = known.facts

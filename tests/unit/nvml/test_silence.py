@@ -282,3 +282,27 @@ def eventually(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < until
         time.sleep(0.01)
+
+
+@pytest.mark.parametrize("code", [fakenvml.UNKNOWN, fakenvml.GPU_IS_LOST])
+@pytest.mark.parametrize("order", [(2, 1, 0), (1, 2, 0), (0, 2, 1), (2, 0, 1)])
+def test_gpus_that_are_counted_in_another_order_are_told_apart(
+    node_of: MakeNode, driver_of: MakeDriver, order: tuple[int, ...], code: int
+) -> None:
+    """After a start of the library a GPU in trouble may have another number, and cannot say which it is."""
+    node = node_of(3)
+    driver = driver_of(node)
+    first = driver.look()
+    node.scenario.lose(0)
+    driver.look()
+    node.scenario.gpus = [node.scenario.gpus[n] for n in order]
+    for gpu in node.scenario.gpus:
+        gpu.lost = False
+    node.scenario.fail("nvmlDeviceGetHandleByIndex_v2", code, gpu=order.index(0))
+    for _ in range(2):
+        view = driver.look()
+        told = dict(zip([g.uuid for g in view.gpus], states(view), strict=True))
+        trouble = "GpuLost" if code == fakenvml.GPU_IS_LOST else "unknown"
+        assert told == {first.gpus[0].uuid: trouble, first.gpus[1].uuid: "good", first.gpus[2].uuid: "good"}
+    node.scenario.fail("nvmlDeviceGetHandleByIndex_v2", 0, gpu=order.index(0))
+    assert set(states(driver.look())) == {"good"}
