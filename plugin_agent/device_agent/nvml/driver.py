@@ -104,6 +104,7 @@ class Driver:
         self._epoch = 0
         self._known: dict[str, _Known] = {}
         self._versions = _Versions()
+        self._caps: dict[str, int] = {}
         self._last: tuple[Gpu, ...] = ()
 
     @property
@@ -270,7 +271,7 @@ class Driver:
         except NvmlCallError as error:
             raise NvmlSilentError(f"NVML does not answer: {error}") from error
         self._read_versions(errors)
-        caps = cap_numbers(mig_minors(self._roots))
+        self._caps = caps = cap_numbers(mig_minors(self._roots)) or self._caps
         self._strangers = False
         nameless: dict[int, NvmlCallError] = {}
         found = [gpu for index in range(count) if (gpu := self._gpu(index, caps, errors, nameless))]

@@ -159,6 +159,17 @@ def test_what_an_older_driver_lacks_costs_that_alone(
     assert [g.uuid for g in view.gpus] == [fakenvml.uuid(0), fakenvml.uuid(1)]
 
 
+def test_capability_nodes_that_cannot_be_read_for_a_moment_are_those_of_before(
+    node_of: MakeNode, driver_of: MakeDriver
+) -> None:
+    node = node_of(1)
+    node.repartition(0, "1g.5gb")
+    driver = driver_of(node)
+    first = driver.look()
+    (node.roots.proc / "driver/nvidia-caps/mig-minors").write_text("")
+    assert _same(driver.look(), first)
+
+
 @pytest.mark.parametrize("fact", ["name", "uuid"])
 def test_a_text_that_is_none_is_that_gpus_affair(node_of: MakeNode, driver_of: MakeDriver, fact: str) -> None:
     """A card whose memory of itself is damaged tells bytes that no encoding has."""
