@@ -102,6 +102,7 @@ class Gpu:
     name: str = "NVIDIA A100-SXM4-40GB"
     memory: int = 40960 << 20
     used: int = 0
+    reserved: int = 600 << 20
     compute: tuple[int, int] = (8, 0)
     arch: int = 7
     brand: int = 14
@@ -388,7 +389,7 @@ def _pairs(values: dict[str, object]) -> str:
 
 def _gpu_values(gpu: Gpu) -> dict[str, object]:
     same = (
-        "uuid", "name", "pci", "minor", "memory", "used", "arch", "brand", "mig_max", "resets",
+        "uuid", "name", "pci", "minor", "memory", "used", "reserved", "arch", "brand", "mig_max", "resets",
         "ecc_corrected", "ecc_uncorrected", "retired", "remap_pending", "remap_failed",
         "temperature", "power", "utilisation", "sm_clock", "memory_clock", "link_errors",
     )  # fmt: skip

@@ -30,7 +30,7 @@
 enum {
     SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6,
     INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, TIMEOUT = 10, LIBRARY_NOT_FOUND = 12, FUNCTION_NOT_FOUND = 13,
-    GPU_IS_LOST = 15, UNKNOWN = 999
+    GPU_IS_LOST = 15, ARGUMENT_VERSION_MISMATCH = 25, UNKNOWN = 999
 };
 
 #define INIT_NO_GPUS 1 /* without it nvmlInit fails where there is no GPU */
@@ -60,7 +60,7 @@ struct gpu {
     int mig, mig_pending, mig_max;
     int retired, remap_pending, remap_failed, recovery, recovery_known;
     long long ecc_corrected, ecc_uncorrected, temperature, power, utilisation, sm_clock, memory_clock, link_errors;
-    unsigned long long memory, used;
+    unsigned long long memory, used, reserved;
     char uuid[TEXT], name[TEXT], pci[TEXT];
     int migs, links;
     struct mig mig_devices[MAX_MIGS];
@@ -178,7 +178,7 @@ static void read_gpu(char *rest, int number)
     gpu->number = number;
     EACH_PAIR(rest) {
         STRING("uuid", gpu->uuid) STRING("name", gpu->name) STRING("pci", gpu->pci)
-        NUMBER("minor", gpu->minor) NUMBER("memory", gpu->memory) NUMBER("used", gpu->used)
+        NUMBER("minor", gpu->minor) NUMBER("memory", gpu->memory) NUMBER("used", gpu->used) NUMBER("reserved", gpu->reserved)
         NUMBER("cc_major", gpu->cc_major) NUMBER("cc_minor", gpu->cc_minor)
         NUMBER("arch", gpu->arch) NUMBER("brand", gpu->brand)
         NUMBER("mig", gpu->mig) NUMBER("mig_pending", gpu->mig_pending) NUMBER("mig_max", gpu->mig_max)
@@ -671,12 +671,30 @@ struct memory {
     unsigned long long total, free, used;
 };
 
+/* What the driver keeps for itself counts as used here, and by itself in the second version. */
 EXPORT int nvmlDeviceGetMemoryInfo(struct handle *device, struct memory *memory)
 {
     ENTER(nvmlDeviceGetMemoryInfo);
     memory->total = mig ? mig->memory_mb << 20 : gpu->memory;
-    memory->used = mig ? mig->used_mb << 20 : gpu->used;
+    memory->used = mig ? mig->used_mb << 20 : gpu->used + gpu->reserved;
     memory->free = memory->total - memory->used;
+    return leave(SUCCESS);
+}
+
+struct memory_v2 {
+    unsigned version;
+    unsigned long long total, reserved, free, used;
+};
+
+EXPORT int nvmlDeviceGetMemoryInfo_v2(struct handle *device, struct memory_v2 *memory)
+{
+    ENTER(nvmlDeviceGetMemoryInfo_v2);
+    if (memory->version != (sizeof *memory | 2u << 24))
+        return leave(ARGUMENT_VERSION_MISMATCH);
+    memory->total = mig ? mig->memory_mb << 20 : gpu->memory;
+    memory->reserved = mig ? 0 : gpu->reserved;
+    memory->used = mig ? mig->used_mb << 20 : gpu->used;
+    memory->free = memory->total - memory->reserved - memory->used;
     return leave(SUCCESS);
 }
 

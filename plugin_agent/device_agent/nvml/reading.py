@@ -35,6 +35,8 @@ _FIELD_RECOVERY_ACTION: Final = 230
 _FIELDS_LINK_ERRORS: Final = (38, 45, 52, 59)
 """CRC errors of flits and of data, replays, recoveries, each over all links."""
 _MIB: Final = 1 << 20
+_MEMORY_V2: Final = 0x2000028
+"""nvmlMemory_v2: the second version of a structure of 40 bytes."""
 
 _ACTIONS: Final = (
     "None", "Reset", "Reboot", "DrainP2P", "DrainAndReset", "RecoverImexDomain", "BusReset", "SystemReboot",
@@ -243,9 +245,13 @@ class Reading:
             return ""
         return _ACTIONS[number] if number < len(_ACTIONS) else f"Action{number}"
 
+    def _memory_in_use(self) -> Any:
+        """`total` and `used`, without what the driver keeps for itself where it tells the two apart (R510)."""
+        return self.value("nvmlDeviceGetMemoryInfo", _MEMORY_V2) or self.value("nvmlDeviceGetMemoryInfo")
+
     def sample(self, uuid: str) -> GpuSample:
         """Telemetry of a GPU. What it does not tell is no error."""
-        memory = self.value("nvmlDeviceGetMemoryInfo")
+        memory = self._memory_in_use()
         rates = self.value("nvmlDeviceGetUtilizationRates")
         power = self.value("nvmlDeviceGetPowerUsage")
         links = [v for v in self._fields(*_FIELDS_LINK_ERRORS) if v is not None]
@@ -269,7 +275,7 @@ class Reading:
             try:
                 handle = self.ask("nvmlDeviceGetMigDeviceHandleByIndex", index)
                 part = Reading(self._library, handle, of=f"MIG device {index} of {self._of}", errors=self._errors)
-                uuid, memory = part.ask("nvmlDeviceGetUUID"), part.value("nvmlDeviceGetMemoryInfo")
+                uuid, memory = part.ask("nvmlDeviceGetUUID"), part._memory_in_use()
             except NvmlCallError:
                 continue
             if memory:
