@@ -4,6 +4,7 @@ Everything here blocks and belongs to one thread at a time; `session` gives it o
 """
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -96,6 +97,7 @@ class Driver:
         self._started: Surroundings | None = None
         self._started_at = 0.0
         self._starts_in_vain = 0
+        self._trouble_at = math.inf
         self._strangers = False
         """There are GPUs that have never said who they are."""
         self._events: EventWatch | None = None
@@ -184,11 +186,12 @@ class Driver:
         )
         deaf = self._events is not None and self._events.ended
         if not troubled and not deaf:
-            self._starts_in_vain = 0
+            self._starts_in_vain, self._trouble_at = 0, math.inf
             return False
+        self._trouble_at = min(self._trouble_at, self._clock())
         # more and more seldom: during a start nobody hears the events of the other GPUs
         pause = self._restart_seconds * min(2**self._starts_in_vain, LONGEST_RESTARTS)
-        if self._clock() - self._started_at < pause:
+        if self._clock() - max(self._started_at, self._trouble_at) < pause:
             return False
         self._starts_in_vain += 1
         return True

@@ -259,9 +259,28 @@ def test_a_gpu_in_trouble_is_looked_for_more_and_more_seldom(node_of: MakeNode, 
     assert states(driver.look()) == ["good", "good"]
     node.scenario.lose(1)
     driver.look()
+    driver.look()
     now[0] += 30
     driver.look()
     assert driver._started_at == now[0], "the next trouble is a new one"
+
+
+def test_an_error_of_a_moment_is_no_reason_to_start_anew(node_of: MakeNode, driver_of: MakeDriver) -> None:
+    node = node_of(2)
+    now = [0.0]
+    driver = driver_of(node, restart_seconds=30, clock=lambda: now[0])
+    driver.look()
+    now[0] = 1000
+    node.scenario.fail("nvmlDeviceGetTemperature", fakenvml.UNKNOWN, gpu=1)
+    driver.look()
+    now[0] += 10
+    driver.look()
+    node.scenario.fail("nvmlDeviceGetTemperature", 0, gpu=1)
+    now[0] += 10
+    assert states(driver.look()) == ["good", "good"]
+    now[0] += 1000
+    driver.look()
+    assert driver._started_at == 0
 
 
 def test_a_gpu_that_was_lost_when_the_agent_began_is_seen_after_its_reset(
