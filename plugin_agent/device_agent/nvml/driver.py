@@ -39,8 +39,6 @@ from device_agent.nvml.surroundings import Surroundings, mig_minors, numa_node, 
 
 logger = logging.getLogger(__name__)
 
-INIT_NO_GPUS: Final = 1
-"""NVML_INIT_FLAG_NO_GPUS of nvml.h: a driver without a GPU starts as well, and says that it has none."""
 CLOSE_SECONDS: Final = 2.0
 """For the thread of the events to come back from its wait."""
 LONGEST_RESTARTS: Final = 10
@@ -210,7 +208,7 @@ class Driver:
             return
         library = self._library = nvml.load(self._root)
         try:
-            library.ask("nvmlInitWithFlags", INIT_NO_GPUS)
+            library.ask("nvmlInitWithFlags", nvml.INIT_NO_GPUS)
         except (DriverGoneError, NvmlCallError) as error:
             code = getattr(error.__cause__, "value", 0)
             why = nvml.why_not(error, code, self._places)

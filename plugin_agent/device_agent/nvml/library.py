@@ -40,6 +40,9 @@ ARGUMENT_VERSION_MISMATCH: Final = 25
 DEPRECATED: Final = 26
 UNKNOWN: Final = 999
 
+INIT_NO_GPUS: Final = 1
+"""NVML_INIT_FLAG_NO_GPUS: a driver without a GPU starts as well, and says that it has none."""
+
 _ACCESS: Final = "set agent.driverAccess to {runtimeClass: nvidia}, or to {driverRoot: /}"
 _NOTHING_THERE: Final = frozenset({
     NOT_SUPPORTED, FUNCTION_NOT_FOUND, LIBRARY_NOT_FOUND, NO_PERMISSION, NO_DATA, VGPU_ECC_NOT_SUPPORTED,
