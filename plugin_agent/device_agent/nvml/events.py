@@ -38,8 +38,11 @@ def listen(library: Library, *, deliver: Callable[[XidEvent], None], wake: Calla
         try:
             handle = library.ask("nvmlDeviceGetHandleByIndex", index, of=of)
             uuid = library.ask("nvmlDeviceGetUUID", handle, of=of)
-            types = library.ask("nvmlDeviceGetSupportedEventTypes", handle, of=of) & (XID | _WORTH_A_LOOK)
-            library.ask("nvmlDeviceRegisterEvents", handle, types, event_set, of=of)
+            types = library.ask("nvmlDeviceGetSupportedEventTypes", handle, of=of)
+            try:
+                library.ask("nvmlDeviceRegisterEvents", handle, types & (XID | _WORTH_A_LOOK), event_set, of=of)
+            except NvmlCallError:  # better XIDs alone than nothing
+                library.ask("nvmlDeviceRegisterEvents", handle, XID, event_set, of=of)
         except (NvmlCallError, DriverGoneError) as error:
             logger.warning("no nvml events of a GPU", extra={"error": str(error)})
         else:
