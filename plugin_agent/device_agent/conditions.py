@@ -180,18 +180,17 @@ class Conditions:
         return changed
 
     def fault(self, fault: Fault, *, wall: datetime) -> bool:
-        """One event of a physical device; whether it is a failure to anybody."""
+        """One event of a physical device; whether that is a failure to anybody, and news: some come in storms."""
         if not self._physical:
             self._early.append((fault, wall))  # the driver is listened to before the first configuration is in force
-        counts = False
+        before = self.revision
         for entry, rules in sorted(self._rules.items()):
             ruling = self._rule(fault.xid, rules)
             if ruling is not None and (entry in self._physical or self._has_parts(entry)):
-                counts = True
                 watched = self._of(entry, (Kind.PART, fault.part), wall=wall)
                 failure = Failure(ruling=ruling, xid=fault.xid, since=wall, driver=fault.driver)
                 self._set(watched, failed(watched.condition, failure, rules, wall=wall))
-        return counts
+        return self.revision != before
 
     def acknowledge(self, parts: Collection[str], *, since: str) -> frozenset[str]:
         """An admin says that what these parts have failed with since then is over; good checks decide from here on.

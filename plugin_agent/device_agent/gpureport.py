@@ -78,6 +78,11 @@ class GpuReport:
             problem = "the disk hangs"
         except OSError as error:
             problem = error.strerror or str(error)  # its text names a temporary file, another one each time
+        except Exception as error:
+            # a defect here is no reason for a task that is started again for ever, with one more at each scan
+            problem = repr(error)
+            if problem != self._told:
+                logger.exception("node features")
         else:
             problem = ""
         if problem and problem != self._told:

@@ -240,13 +240,19 @@ def checked(condition: Condition, check: Check, rules: HealthRules, *, wall: dat
 
 
 def failed(condition: Condition, failure: Failure, rules: HealthRules, *, wall: datetime) -> Condition:
-    """The condition after a failure; one of the same cause is the same failure that went on."""
+    """The condition after a failure; one of the same cause is the same failure that went on.
+
+    The first failure of a device that is unhealthy already begins another time: an acknowledgement is of the failure
+    that began at a moment, and is read again and again, so it must not find a later one under the same.
+    """
     earlier = next((f for f in condition.failures if f.ruling.cause == failure.ruling.cause), None)
     if earlier is not None:
         failure = replace(failure, since=earlier.since, asked=earlier.asked)
     others = tuple(f for f in condition.failures if f is not earlier)
     failures = tuple(sorted((*others, failure), key=lambda f: (f.since, f.ruling.cause)))
     after = step(condition, Signal.FAILED, rules, wall=wall)
+    if condition.state is State.UNHEALTHY and not condition.failures:
+        after = replace(after, since=wall)
     return with_failures(replace(after, before=_broken_before(after)), failures)
 
 

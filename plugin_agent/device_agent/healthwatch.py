@@ -10,11 +10,14 @@ import logging
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from device_agent.conditions import Record
 from device_agent.devices import DeviceTable
+from device_agent.health import Fault
 from device_agent.nodestate import NodeState
 from device_agent.nvml import judgement
 from device_agent.nvml.model import NvmlView, XidEvent
@@ -27,6 +30,8 @@ _XID_SECONDS: Final = 60.0
 """Between two lines of the log on the same error of a GPU: a program in a loop makes hundreds a second."""
 _STILL_SECONDS: Final = 0.01
 """Between looks at a write that is being waited for at the end."""
+_SAME_SECONDS: Final = 0.1
+"""Within these the same error of the same part is the same news: each is worked through by the whole table."""
 _BOOT_ID: Final = Path("sys/kernel/random/boot_id")
 
 
@@ -59,23 +64,49 @@ class HealthWatch:
         self._wake = asyncio.Event()
         self._kept = 0
         self._told = ""
+        self._unread = False
+        """What an earlier process kept has not been read yet, and must not be written over."""
         self._acknowledged = ""
         self._xids: dict[tuple[str, int], float] = {}
+        self._taken: dict[XidEvent, float] = {}
 
     # Memory
 
     async def recall(self) -> None:
         """What an earlier process knew, before anything else is said. A disk that hangs is not waited for."""
         try:
-            records, problem = await self._worker.call(
-                lambda: self._state.recall_health(boot_id=self._boot), seconds=self._settings.health_recall
-            )
+            records = await self._read(seconds=self._settings.health_recall)
         except TimeoutError:
-            records, problem = (), "the devices' health kept on the node cannot be read in time"
-        if problem:
-            logger.warning("health starts anew", extra={"error": problem})
+            logger.warning("the devices' health kept on the node cannot be read in time")
+            self._unread = True
+            return
         self._table.conditions.restore(records)
         self._kept = self._table.conditions.revision
+
+    async def _read(self, *, seconds: float) -> tuple[Record, ...]:
+        records, problem = await self._worker.call(
+            lambda: self._state.recall_health(boot_id=self._boot), seconds=seconds
+        )
+        if problem:
+            logger.warning("health starts anew", extra={"error": problem})
+        return records
+
+    async def _recall_late(self) -> None:
+        """What could not be read in time, before it is written over: failures are news of when they began.
+
+        What is polled has been polled anew by now.
+        """
+        while self._unread:
+            try:
+                records = await self._read(seconds=self._settings.health_deadline)
+            except (TimeoutError, WorkerBusyError):
+                await asyncio.sleep(self._settings.health_retry)
+                continue
+            self._unread = False
+            for record in records:
+                for failure in record.condition.failures:
+                    news = Fault(part=record.name, xid=failure.xid, driver=failure.driver)
+                    self._tell(self._table.apply_health(news, now=time.monotonic(), wall=failure.since))
 
     def stirred(self) -> None:
         """The table may know something new."""
@@ -84,6 +115,7 @@ class HealthWatch:
 
     async def run(self) -> None:
         """Keeps what is known, for ever."""
+        await self._recall_late()
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -96,7 +128,7 @@ class HealthWatch:
         end = time.monotonic() + self._settings.health_last
         while self._worker.busy and time.monotonic() < end:  # noqa: ASYNC110 - a thread has no event of this loop
             await asyncio.sleep(_STILL_SECONDS)
-        if self._table.conditions.revision != self._kept:
+        if self._table.conditions.revision != self._kept and not self._unread:
             await self._keep(seconds=max(end - time.monotonic(), 0))
 
     async def _keep(self, *, seconds: float) -> bool:
@@ -124,11 +156,18 @@ class HealthWatch:
 
     def xid(self, event: XidEvent) -> None:
         """The NVIDIA driver announced an error."""
+        same = replace(event, at=0.0)
+        if event.at - self._taken.get(same, -math.inf) < _SAME_SECONDS:
+            return
+        self._taken = {e: at for e, at in self._taken.items() if event.at - at < _SAME_SECONDS}
+        self._taken[same] = event.at
         if event.at - self._xids.get((event.uuid, event.xid), -math.inf) >= _XID_SECONDS:
             logger.info("xid", extra={"gpu": event.uuid, "xid": event.xid, "gi": event.gi, "ci": event.ci})
             self._xids[event.uuid, event.xid] = event.at
-        news = judgement.fault(event)
-        self._tell(self._table.apply_health(news, now=time.monotonic(), wall=datetime.now(tz=UTC)))
+        before = self._table.conditions.revision
+        changed = self._table.apply_health(judgement.fault(event), now=time.monotonic(), wall=datetime.now(tz=UTC))
+        if changed or self._table.conditions.revision != before:
+            self._tell(changed)  # errors of programs, of which there may be hundreds a second, are no news
 
     @property
     def awaiting(self) -> bool:

@@ -80,7 +80,7 @@ class NodeState:
             self._make(self._health.parent)
             _replace(self._health, healthmemory.dump(records, boot_id=boot_id))
         except OSError as error:
-            return f"the devices' health could not be kept on the node: {error}"
+            return f"the devices' health could not be kept on the node: {error.strerror or error}"  # as in `remember`
         return ""
 
     def recall_health(self, *, boot_id: str) -> tuple[tuple[Record, ...], str]:

@@ -25,7 +25,8 @@ class Settings:
     nvml_first: float = 2.0
     """How long a scan waits for a look. A driver that starts may take longer: its devices come with a later scan."""
     nvml_restart: float = 30.0
-    """While a GPU is in trouble the library is started anew so often: only then is a GPU that was reset seen again."""
+    """While a GPU is in trouble the library is started anew after this, then less and less often: only then is a GPU
+    that was reset seen again."""
     sample_interval: float = 15.0
     """Between samples of GPU telemetry."""
     config_poll: float = 10.0

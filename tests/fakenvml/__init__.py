@@ -25,8 +25,9 @@ LIBRARY = "libnvidia-ml.so.1"
 LIBRARY_DIR = "usr/lib/x86_64-linux-gnu"
 SCENARIO = "fakenvml.scenario"
 
-UNINITIALIZED, NOT_SUPPORTED, NO_PERMISSION, DRIVER_NOT_LOADED = 1, 3, 4, 9
-FUNCTION_NOT_FOUND, GPU_IS_LOST, RESET_REQUIRED, VERSION_MISMATCH, UNKNOWN = 13, 15, 16, 18, 999
+UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, DRIVER_NOT_LOADED = 1, 2, 3, 4, 9
+LIBRARY_NOT_FOUND, FUNCTION_NOT_FOUND = 12, 13
+GPU_IS_LOST, RESET_REQUIRED, VERSION_MISMATCH, DEPRECATED, UNKNOWN = 15, 16, 18, 26, 999
 TYPE_XID, TYPE_DOUBLE_BIT = 8, 2
 TO_GPU, TO_SWITCH = 0, 2
 NO_INSTANCE = 0xFFFFFFFF
@@ -101,6 +102,7 @@ class Gpu:
     name: str = "NVIDIA A100-SXM4-40GB"
     memory: int = 40960 << 20
     used: int = 0
+    reserved: int = 600 << 20
     compute: tuple[int, int] = (8, 0)
     arch: int = 7
     brand: int = 14
@@ -392,7 +394,7 @@ def _link(path: Path, to: Path) -> None:
 
 
 def _quoted(value: object) -> str:
-    return quote(str(value), safe="/:.,-_")
+    return quote(str(value), safe="/:.,-_", errors="surrogateescape")
 
 
 def _pairs(values: dict[str, object]) -> str:
@@ -401,7 +403,7 @@ def _pairs(values: dict[str, object]) -> str:
 
 def _gpu_values(gpu: Gpu) -> dict[str, object]:
     same = (
-        "uuid", "name", "pci", "minor", "memory", "used", "arch", "brand", "mig_max", "resets",
+        "uuid", "name", "pci", "minor", "memory", "used", "reserved", "arch", "brand", "mig_max", "resets",
         "ecc_corrected", "ecc_uncorrected", "retired", "remap_pending", "remap_failed",
         "temperature", "power", "utilisation", "sm_clock", "memory_clock", "link_errors",
     )  # fmt: skip

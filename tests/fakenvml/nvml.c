@@ -31,9 +31,11 @@
 
 enum {
     SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6,
-    INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, TIMEOUT = 10, GPU_IS_LOST = 15, UNKNOWN = 999
+    INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, TIMEOUT = 10, LIBRARY_NOT_FOUND = 12, FUNCTION_NOT_FOUND = 13,
+    GPU_IS_LOST = 15, ARGUMENT_VERSION_MISMATCH = 25, UNKNOWN = 999
 };
 
+#define INIT_NO_GPUS 1 /* without it nvmlInit fails where there is no GPU */
 #define MAX_GPUS 64
 #define MAX_MIGS 16
 #define MAX_LINKS 36
@@ -60,7 +62,7 @@ struct gpu {
     int mig, mig_pending, mig_max;
     int retired, remap_pending, remap_failed, recovery, recovery_known;
     long long ecc_corrected, ecc_uncorrected, temperature, power, utilisation, sm_clock, memory_clock, link_errors;
-    unsigned long long memory, used;
+    unsigned long long memory, used, reserved;
     char uuid[TEXT], name[TEXT], pci[TEXT];
     int migs, links;
     struct mig mig_devices[MAX_MIGS];
@@ -180,7 +182,7 @@ static void read_gpu(char *rest, int number)
     gpu->number = number;
     EACH_PAIR(rest) {
         STRING("uuid", gpu->uuid) STRING("name", gpu->name) STRING("pci", gpu->pci)
-        NUMBER("minor", gpu->minor) NUMBER("memory", gpu->memory) NUMBER("used", gpu->used)
+        NUMBER("minor", gpu->minor) NUMBER("memory", gpu->memory) NUMBER("used", gpu->used) NUMBER("reserved", gpu->reserved)
         NUMBER("cc_major", gpu->cc_major) NUMBER("cc_minor", gpu->cc_minor)
         NUMBER("arch", gpu->arch) NUMBER("brand", gpu->brand)
         NUMBER("mig", gpu->mig) NUMBER("mig_pending", gpu->mig_pending) NUMBER("mig_max", gpu->mig_max)
@@ -527,9 +529,13 @@ EXPORT int nvmlInitWithFlags(unsigned flags)
 {
     int status = gate("nvmlInitWithFlags", -2);
 
-    (void)flags; /* attach to no GPU yet: the fake finds the same ones either way */
-    if (!status && !session.references && (status = start()))
-        close_nodes();
+    if (!status && !session.references) {
+        status = start();
+        if (!status && !session.gpus && !(flags & INIT_NO_GPUS))
+            status = NOT_FOUND;
+        if (status)
+            close_nodes();
+    }
     if (!status)
         session.references++;
     return leave(status);
@@ -562,6 +568,8 @@ EXPORT const char *nvmlErrorString(int code)
     case INSUFFICIENT_SIZE: return "Insufficient Size";
     case DRIVER_NOT_LOADED: return "Driver Not Loaded";
     case TIMEOUT: return "Timeout";
+    case LIBRARY_NOT_FOUND: return "Shared Library Not Found";
+    case FUNCTION_NOT_FOUND: return "Function Not Found";
     case GPU_IS_LOST: return "GPU is lost";
     default: return "Unknown Error";
     }
@@ -576,10 +584,26 @@ EXPORT int nvmlSystemGetDriverVersion(char *version, unsigned room)
     return leave(status);
 }
 
+EXPORT int nvmlSystemGetCudaDriverVersion(int *version)
+{
+    int status = gate("nvmlSystemGetCudaDriverVersion", -2);
+
+    if (!status && !(status = alive()))
+        *version = scenario.cuda;
+    return leave(status);
+}
+
+/* It asks libcuda.so.1, which a container with the driver capability `utility` alone has not, nor has a process that
+ * loaded this library from another root. */
 EXPORT int nvmlSystemGetCudaDriverVersion_v2(int *version)
 {
     int status = gate("nvmlSystemGetCudaDriverVersion_v2", -2);
+    void *cuda = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
 
+    if (!cuda && !status)
+        status = LIBRARY_NOT_FOUND;
+    if (cuda)
+        dlclose(cuda);
     if (!status && !(status = alive()))
         *version = scenario.cuda;
     return leave(status);
@@ -701,12 +725,30 @@ struct memory {
     unsigned long long total, free, used;
 };
 
+/* What the driver keeps for itself counts as used here, and by itself in the second version. */
 EXPORT int nvmlDeviceGetMemoryInfo(struct handle *device, struct memory *memory)
 {
     ENTER(nvmlDeviceGetMemoryInfo);
     memory->total = mig ? mig->memory_mb << 20 : gpu->memory;
-    memory->used = mig ? mig->used_mb << 20 : gpu->used;
+    memory->used = mig ? mig->used_mb << 20 : gpu->used + gpu->reserved;
     memory->free = memory->total - memory->used;
+    return leave(SUCCESS);
+}
+
+struct memory_v2 {
+    unsigned version;
+    unsigned long long total, reserved, free, used;
+};
+
+EXPORT int nvmlDeviceGetMemoryInfo_v2(struct handle *device, struct memory_v2 *memory)
+{
+    ENTER(nvmlDeviceGetMemoryInfo_v2);
+    if (memory->version != (sizeof *memory | 2u << 24))
+        return leave(ARGUMENT_VERSION_MISMATCH);
+    memory->total = mig ? mig->memory_mb << 20 : gpu->memory;
+    memory->reserved = mig ? 0 : gpu->reserved;
+    memory->used = mig ? mig->used_mb << 20 : gpu->used;
+    memory->free = memory->total - memory->reserved - memory->used;
     return leave(SUCCESS);
 }
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from device_agent.contract.document import DeviceEntry, NvmlKind
 from device_agent.discovery.found import FoundDevice
-from device_agent.discovery.sysfs_tree import NODE_MISSING, SysfsTree, numa
+from device_agent.discovery.sysfs_tree import NODE_MISSING, PciFunction, SysfsTree, numa
 from device_agent.nvml.model import Gpu, Mig, NvmlView
 
 MIG_ENABLED: Final = "MigEnabled"
@@ -16,6 +16,7 @@ UNREADABLE: Final = "Unreadable"
 _NVIDIA: Final = "10de"
 _DISPLAY: Final = "03"
 _CONTROL: Final = "nvidiactl"
+_DRIVER: Final = "nvidia"
 
 
 class NvmlDevices:
@@ -30,7 +31,7 @@ class NvmlDevices:
         """Whole GPUs or MIG devices. A GPU in MIG mode is no whole GPU: CUDA runs on its MIG devices alone."""
         assert entry.nvml is not None
         if entry.nvml.kind is NvmlKind.GPU:
-            return tuple(self._gpu(gpu, wanted) for gpu in self._view.gpus)
+            return (*(self._gpu(gpu, wanted) for gpu in self._view.gpus), *self._silent(wanted))
         return tuple(find for gpu in self._view.gpus for find in self._migs(gpu, wanted))
 
     def nothing(self, entry: DeviceEntry) -> str:  # noqa: ARG002 `reason` tells for all entries
@@ -45,10 +46,29 @@ class NvmlDevices:
         return self._view.unavailable or "the NVIDIA driver is loaded and has no GPU"
 
     def _signs(self) -> bool:
-        if self._tree.dev.is_node(_CONTROL):
-            return True
+        return self._tree.dev.is_node(_CONTROL) or any(True for _ in self._functions())
+
+    def _functions(self) -> Iterator[PciFunction]:
+        """GPUs as the PCI bus shows them; the sound and USB functions of a card are of other classes."""
         functions = (self._tree.function(path) for _, path in self._tree.members("bus/pci/devices"))
-        return any(f.vendor == _NVIDIA and f.pci_class.startswith(_DISPLAY) for f in functions if f)
+        return (f for f in functions if f and f.vendor == _NVIDIA and f.pci_class.startswith(_DISPLAY))
+
+    def _silent(self, wanted: frozenset[str]) -> Iterator[FoundDevice]:
+        """GPUs that the driver has and its library does not show: lost before the agent began, say."""
+        shown = {gpu.pci_address for gpu in self._view.gpus}
+        if not self._asked or self._view.unavailable or "" in shown:
+            return
+        for function in self._functions():
+            # virtual functions of a vGPU host are for virtual machines
+            virtual = self._tree.sys.link(f"{function.path}/physfn") is not None
+            if function.driver == _DRIVER and function.address not in shown and not virtual:
+                yield FoundDevice(
+                    source="nvml",
+                    name=function.address,
+                    sysfs_path=function.path,
+                    attributes=self._tree.attributes(function.path, name=function.address, wanted=wanted),
+                    left_out=(UNREADABLE, "the driver has this GPU and cannot show it: reset it, or reboot the node"),
+                )
 
     def _gpu(self, gpu: Gpu, wanted: frozenset[str]) -> FoundDevice:
         left_out = None

@@ -3,32 +3,48 @@
 Everything here blocks and belongs to one thread at a time; `session` gives it one.
 """
 
-import ctypes
 import logging
-import os
-import re
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from device_agent.discovery.found import Roots
 from device_agent.nvml import library as nvml
-from device_agent.nvml.events import DOUBLE_BIT_ECC, XID, EventWatch
-from device_agent.nvml.library import DriverGoneError, Library, NvmlCallError, NvmlUnavailableError, Places
+from device_agent.nvml.events import EventWatch, listen
+from device_agent.nvml.library import (
+    DriverGoneError,
+    Library,
+    NvmlCallError,
+    NvmlSilentError,
+    NvmlUnavailableError,
+    Places,
+)
 from device_agent.nvml.model import Gpu, GpuSample, GpuState, NvmlView, XidEvent
-from device_agent.nvml.reading import LINK_TO_GPU, LINK_TO_SWITCH, LOST, RESET, LinkEnd, Reading, cap_numbers, of_error
+from device_agent.nvml.reading import (
+    LINK_TO_GPU,
+    LINK_TO_SWITCH,
+    LOST,
+    RESET,
+    LinkEnd,
+    Reading,
+    cap_numbers,
+    filled,
+    of_error,
+)
+from device_agent.nvml.surroundings import Surroundings, mig_minors, numa_node, surroundings
 
 logger = logging.getLogger(__name__)
 
 CLOSE_SECONDS: Final = 2.0
 """For the thread of the events to come back from its wait."""
+LONGEST_RESTARTS: Final = 10
+"""Times `restart_seconds`: the longest time between two starts of the library while a GPU is in trouble."""
 MAX_ERRORS: Final = 32
 """Lines of one look: a driver that fails in one thing often fails in many."""
-
-_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
-_NODE = re.compile(r"nvidia\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,22 +55,21 @@ class Listeners:
     wake: Callable[[], None]
 
 
-@dataclass(frozen=True, slots=True)
-class _Surroundings:
-    """What the kernel shows of the driver: the library counts its GPUs when it starts, and never again."""
+@dataclass(slots=True)
+class _Known:
+    """What was read of a GPU. `facts` and `link_states` None: to be read, the other values are those of before."""
 
-    load: str
-    functions: frozenset[str]
-    nodes: frozenset[str]
+    facts: Gpu | None = None
+    link_states: tuple[bool, ...] | None = None
+    link_ends: tuple[LinkEnd, ...] = ()
 
 
 @dataclass(slots=True)
-class _Known:
-    """What was read of a GPU since the library was started."""
+class _Versions:
+    """Of the driver, and of CUDA as far as it goes; '' where not told."""
 
-    facts: Gpu | None = None
-    link_states: tuple[bool, ...] = ()
-    link_ends: tuple[LinkEnd, ...] = ()
+    driver: str = ""
+    cuda: str = ""
 
 
 class Driver:
@@ -68,20 +83,28 @@ class Driver:
         listeners: Listeners | None = None,
         restart_seconds: float = 30.0,
         own_dev: Path = Path("/dev"),
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._clock = clock
         self._root = driver_root
         self._roots = roots
         self._listeners = listeners
         self._restart_seconds = restart_seconds
         self._places = Places(own_dev=own_dev, host_dev=roots.dev)
         self._library: Library | None = None
-        self._started: _Surroundings | None = None
+        self._started: Surroundings | None = None
         self._started_at = 0.0
+        self._starts_in_vain = 0
+        self._trouble_at = math.inf
+        self._strangers = False
+        """There are GPUs that have never said who they are."""
         self._events: EventWatch | None = None
         self._load = ""
         self._gone = False
         self._epoch = 0
         self._known: dict[str, _Known] = {}
+        self._versions = _Versions()
+        self._caps: dict[str, int] = {}
         self._last: tuple[Gpu, ...] = ()
 
     @property
@@ -91,30 +114,39 @@ class Driver:
 
     def look(self) -> NvmlView:
         """Everything, as it is now. Never raises for what a driver does."""
-        around = self._surroundings()
+        around = surroundings(self._roots)
         if self._load and not around.load:  # unloaded: whatever comes is another load
-            self._load, self._gone = "", True
+            self._load, self._gone, self._last = "", True, ()
         reason = ""
         for _ in range(2):  # a driver that was reloaded under us is asked anew at once
+            errors: list[str] = []
             try:
-                if self._started is not None and self._outdated(around):
-                    self._stop()
+                self._start_anew_when_due(around, errors)
                 self._start(around)
-                return self._view()
+                return self._view(errors)
+            except NvmlSilentError as error:
+                return self._nothing(str(error), gpus=unanswered(self._last))
+            except NvmlUnavailableError as error:
+                return self._nothing(str(error))
             except DriverGoneError as error:
                 reason = str(error)
                 self._gone = True
                 try:
                     self._stop()
-                except NvmlUnavailableError as hung:
-                    return self._nothing(str(hung))
-            except NvmlUnavailableError as error:
-                return self._nothing(str(error))
+                except NvmlSilentError as hung:
+                    return self._nothing(str(hung), gpus=unanswered(self._last))
         return self._nothing(f"the driver is being loaded anew: {reason}")
 
-    def _nothing(self, reason: str) -> NvmlView:
-        self._last = ()
-        return NvmlView(epoch=self._epoch, driver_load=self._load, unavailable=reason)
+    def _nothing(self, reason: str, *, gpus: tuple[Gpu, ...] = ()) -> NvmlView:
+        self._last = gpus
+        return NvmlView(
+            gpus=gpus,
+            driver_version=self._versions.driver if gpus else "",
+            cuda_version=self._versions.cuda if gpus else "",
+            epoch=self._epoch,
+            driver_load=self._load,
+            unavailable=reason,
+        )
 
     def sample(self) -> tuple[GpuSample, ...]:
         """Telemetry of the GPUs of the last look and their MIG devices; of those that answer."""
@@ -130,52 +162,70 @@ class Driver:
             except NvmlCallError:
                 continue  # its state tells
             except DriverGoneError:
-                return ()
+                if self._library is None or self._library.gone:
+                    return ()
         return tuple(samples)
 
     def close(self) -> None:
         """Lets go of the driver."""
         try:
             self._stop()
-        except NvmlUnavailableError as error:
+        except NvmlSilentError as error:
             logger.warning("nvml", extra={"error": str(error)})
 
     # Start and stop
 
-    def _surroundings(self) -> _Surroundings:
-        try:
-            load = str((self._roots.sys / "module/nvidia").stat().st_ino)
-        except OSError:
-            load = ""
-        return _Surroundings(
-            load=load,
-            functions=_names(self._roots.sys / "bus/pci/drivers/nvidia", _ADDRESS),
-            nodes=_names(self._roots.dev, _NODE),
-        )
-
-    def _outdated(self, around: _Surroundings) -> bool:
+    def _outdated(self, around: Surroundings) -> bool:
         if around != self._started:
             return True
         # a GPU that was reset is lost to who had it before: only a new start tells whether it is back
-        troubled = any(not g.state.known or {LOST, RESET} & dict(g.state.failures).keys() for g in self._last)
-        return troubled and time.monotonic() - self._started_at >= self._restart_seconds
+        troubled = self._strangers or any(
+            not g.state.known or {LOST, RESET} & dict(g.state.failures).keys() for g in self._last
+        )
+        deaf = self._events is not None and self._events.ended
+        if not troubled and not deaf:
+            self._starts_in_vain, self._trouble_at = 0, math.inf
+            return False
+        self._trouble_at = min(self._trouble_at, self._clock())
+        # more and more seldom: during a start nobody hears the events of the other GPUs
+        pause = self._restart_seconds * min(2**self._starts_in_vain, LONGEST_RESTARTS)
+        if self._clock() - max(self._started_at, self._trouble_at) < pause:
+            return False
+        self._starts_in_vain += 1
+        return True
 
-    def _start(self, around: _Surroundings) -> None:
+    def _start_anew_when_due(self, around: Surroundings, errors: list[str]) -> None:
+        if self._started is None or not self._outdated(around):
+            return
+        try:
+            self._stop()
+        except NvmlSilentError as hung:  # then it goes on with what it has: most GPUs answer
+            errors.append(str(hung))
+            self._started_at = self._clock()
+
+    def _start(self, around: Surroundings) -> None:
         if self._started is not None:
             return
         library = self._library = nvml.load(self._root)
         try:
-            library.ask("nvmlInitWithFlags", 0)
+            library.ask("nvmlInitWithFlags", nvml.INIT_NO_GPUS)
         except (DriverGoneError, NvmlCallError) as error:
-            cause = error.__cause__
-            raise NvmlUnavailableError(nvml.why_not(error, getattr(cause, "value", 0), self._places)) from error
+            code = getattr(error.__cause__, "value", 0)
+            why = nvml.why_not(error, code, self._places)
+            if self._last and code not in nvml.NO_DRIVER and around.load == self._load:
+                raise NvmlSilentError(why) from error
+            raise NvmlUnavailableError(why) from error
+        before = self._epoch
         self._count_loads(around)
-        self._started, self._started_at = around, time.monotonic()
-        self._known.clear()
+        if self._epoch != before:
+            self._versions = _Versions()
+        self._started, self._started_at = around, self._clock()
+        for known in self._known.values():
+            known.facts, known.link_states = None, None
         logger.info("nvml started", extra={"library": library.path, "epoch": self._epoch})
         self._listen(library)
 
-    def _count_loads(self, around: _Surroundings) -> None:
+    def _count_loads(self, around: Surroundings) -> None:
         """A start of ours alone is no load of the driver: what broke a GPU is still there."""
         known = bool(around.load and self._load)
         if not self._epoch or (around.load != self._load if known else self._gone):
@@ -186,7 +236,7 @@ class Driver:
     def _stop(self) -> None:
         if self._events is not None:
             if not self._events.stop(seconds=CLOSE_SECONDS):
-                raise NvmlUnavailableError("NVML hangs: the wait for events does not come back")
+                raise NvmlSilentError("NVML hangs: the wait for events does not come back")
             self._events = None
         if self._started is not None and self._library is not None:
             self._started = None
@@ -199,30 +249,13 @@ class Driver:
         """Events are a convenience: without them looks alone find what is wrong."""
         if self._listeners is None:
             return
-        try:
-            event_set = library.ask("nvmlEventSetCreate")
-        except NvmlCallError as error:
-            logger.warning("no nvml events", extra={"error": str(error)})
-            return
-        uuids: dict[int, str] = {}
-        for index in range(library.ask("nvmlDeviceGetCount")):
-            of = f"GPU {index}"
-            try:
-                handle = library.ask("nvmlDeviceGetHandleByIndex", index, of=of)
-                uuid = library.ask("nvmlDeviceGetUUID", handle, of=of)
-                wanted = library.ask("nvmlDeviceGetSupportedEventTypes", handle, of=of) & (XID | DOUBLE_BIT_ECC)
-                library.ask("nvmlDeviceRegisterEvents", handle, wanted, event_set, of=of)
-            except NvmlCallError as error:
-                logger.warning("no nvml events of a GPU", extra={"error": str(error)})
-            else:
-                uuids[ctypes.cast(handle, ctypes.c_void_p).value or 0] = uuid
         listeners, epoch, load = self._listeners, self._epoch, self._load
 
         def deliver(event: XidEvent) -> None:
             # it may overtake the look that tells of this load
             listeners.xid(replace(event, epoch=epoch, driver_load=load))
 
-        self._events = EventWatch(library, event_set, uuids=uuids, deliver=deliver, wake=listeners.wake)
+        self._events = listen(library, deliver=deliver, wake=listeners.wake)
 
     # A look
 
@@ -232,63 +265,117 @@ class Driver:
         handle = self._library.ask("nvmlDeviceGetHandleByIndex", index, of=of)
         return Reading(self._library, handle, of=of, errors=errors)
 
-    def _view(self) -> NvmlView:
+    def _view(self, errors: list[str]) -> NvmlView:
         assert self._library is not None
-        ask = self._library.ask
-        errors: list[str] = []
         try:
-            count = ask("nvmlDeviceGetCount")
-            version = ask("nvmlSystemGetDriverVersion")
-            cuda = ask("nvmlSystemGetCudaDriverVersion_v2")
+            count = self._library.ask("nvmlDeviceGetCount")
         except NvmlCallError as error:
-            raise NvmlUnavailableError(f"NVML does not answer: {error}") from error
-        caps = cap_numbers(self._mig_minors())
-        found = [gpu for index in range(count) if (gpu := self._gpu(index, caps, errors))]
-        # what is remembered of a lost GPU's number may by now be another one's, which answers for itself
-        answering = {gpu.uuid for gpu in found if gpu.state.known and not gpu.state.failures}
-        gpus = {gpu.uuid: gpu for gpu in found if gpu.uuid not in answering or not gpu.state.failures}
-        self._last = tuple(self._with_links(list(gpus.values())))
+            raise NvmlSilentError(f"NVML does not answer: {error}") from error
+        self._read_versions(errors)
+        self._caps = caps = cap_numbers(mig_minors(self._roots)) or self._caps
+        self._strangers = False
+        nameless: dict[int, NvmlCallError] = {}
+        found = [gpu for index in range(count) if (gpu := self._gpu(index, caps, errors, nameless))]
+        found += self._recognised(nameless, found)
+        self._last = tuple(self._with_links(sorted(found, key=lambda gpu: gpu.index)))
         return NvmlView(
             gpus=self._last,
-            driver_version=version,
-            cuda_version=f"{cuda // 1000}.{cuda % 1000 // 10}",
+            driver_version=self._versions.driver,
+            cuda_version=self._versions.cuda,
             epoch=self._epoch,
             driver_load=self._load,
             errors=tuple(dict.fromkeys(errors))[:MAX_ERRORS],
         )
 
-    def _gpu(self, index: int, caps: dict[str, int], errors: list[str]) -> Gpu | None:
-        before = next((gpu for gpu in self._last if gpu.index == index), None)
+    def _read_versions(self, errors: list[str]) -> None:
+        """Once for each load of the driver.
+
+        The older call for CUDA's: its successor asks libcuda.so.1, which a container with the driver capability
+        `utility` alone has not, nor a process whose library comes from another root (nvml.h).
+        """
+        told = self._versions
+        told.driver = told.driver or self._told("nvmlSystemGetDriverVersion", errors) or ""
+        if not told.cuda and (number := self._told("nvmlSystemGetCudaDriverVersion", errors)):
+            told.cuda = f"{number // 1000}.{number % 1000 // 10}"
+
+    def _told(self, function: str, errors: list[str]) -> Any:
+        """What the library says of the whole node, None where it says nothing."""
+        assert self._library is not None
+        try:
+            return self._library.ask(function)
+        except NvmlCallError as error:
+            if not error.says_nothing_there:
+                errors.append(str(error))
+            return None
+
+    def _gpu(
+        self, index: int, caps: dict[str, int], errors: list[str], nameless: dict[int, NvmlCallError]
+    ) -> Gpu | None:
+        """A GPU that says which it is; None, and its error in `nameless`, for one that does not."""
+        before: Gpu | None = None
         try:
             reading = self._reading(index, errors)
             uuid = reading.ask("nvmlDeviceGetUUID")
-        except NvmlCallError as error:
+            known = self._known.setdefault(uuid, _Known())
+            before = next((gpu for gpu in self._last if gpu.uuid == uuid), None)
+            before = before or known.facts or Gpu(uuid=uuid, index=index, minor=-1, pci_address="")
+            return self._read(reading, index, known, before=before, caps=caps)
+        except (NvmlCallError, DriverGoneError) as error:
             errors.append(str(error))
-            return replace(before, state=of_error(error)) if before else None
-        known = self._known.setdefault(uuid, _Known())
-        if before is None or before.uuid != uuid:
-            before = known.facts or Gpu(uuid=uuid, index=index, minor=-1, pci_address="")
-        try:
-            return self._read(reading, index, known, uuid=uuid, caps=caps)
-        except NvmlCallError as error:
-            errors.append(str(error))
-            return replace(before, state=of_error(error))
+            mine = self._of_one(error)
+        if before is None:
+            nameless[index] = mine
+            return None
+        return replace(before, index=index, state=of_error(mine))
 
-    def _read(self, reading: Reading, index: int, known: _Known, *, uuid: str, caps: dict[str, int]) -> Gpu:
+    def _of_one(self, error: NvmlCallError | DriverGoneError) -> NvmlCallError:
+        """What one GPU said. Raises DriverGoneError when that holds for all."""
+        if isinstance(error, NvmlCallError):
+            return error
+        if self._library is None or self._library.gone:
+            raise error
+        return NvmlCallError(nvml.UNKNOWN, str(error))
+
+    def _recognised(self, nameless: dict[int, NvmlCallError], found: list[Gpu]) -> list[Gpu]:
+        """GPUs in trouble, that do not say which they are, as those that were there and are not accounted for.
+
+        A number alone is no identity: the next start of the library may count them in another order.
+        """
+        answered = {gpu.uuid for gpu in found}
+        functions = self._started.functions if self._started else frozenset()
+        missing = [
+            gpu
+            for gpu in self._last
+            if gpu.uuid not in answered and (not functions or not gpu.pci_address or gpu.pci_address in functions)
+        ]
+        recognised = []
+        for index, error in nameless.items():
+            gpu = next((m for m in missing if m.index == index), missing[0] if missing else None)
+            if gpu is None:
+                self._strangers |= error.code != nvml.NO_PERMISSION
+                continue
+            missing.remove(gpu)
+            recognised.append(replace(gpu, index=index, state=of_error(error)))
+        return recognised
+
+    def _read(self, reading: Reading, index: int, known: _Known, *, before: Gpu, caps: dict[str, int]) -> Gpu:
         facts = known.facts
         if facts is None:
-            facts = reading.facts(uuid=uuid, index=index, numa_node=self._numa_node)
-            known.facts = None if reading.failed else facts  # what failed once may be told the next time
+            facts = reading.facts(uuid=before.uuid, index=index, numa_node=partial(numa_node, self._roots))
+            if reading.failed:  # may be told the next time
+                facts = filled(facts, before)
+            else:
+                known.facts = facts
+        reading.failed = False
         mode = reading.mig_mode()
-        migs = reading.migs(minor=facts.minor, memory_mib=facts.memory_mib, caps=caps) if mode else ()
+        if reading.failed:
+            mode = before.mig_mode
+        memory = facts.memory_mib
+        migs = reading.migs(minor=facts.minor, memory_mib=memory, caps=caps, before=before.migs) if mode else ()
         states = reading.link_states()
-        if states != known.link_states:
-            known.link_states, known.link_ends = states, reading.link_ends(states)
-        unread = reading.failed
-        state = reading.state()
-        if unread and not state.failures:
-            state = GpuState(known=False, recovery_action=state.recovery_action)
-        return replace(facts, index=index, mig_mode=mode, migs=migs, state=state)
+        if states is not None and states != known.link_states and (ends := reading.link_ends(states)) is not None:
+            known.link_states, known.link_ends = states, ends
+        return replace(facts, index=index, mig_mode=mode, migs=migs, state=reading.state())
 
     def _with_links(self, gpus: list[Gpu]) -> list[Gpu]:
         """A link to a GPU that this process does not see leads nowhere."""
@@ -306,30 +393,6 @@ class Driver:
                     links[peer] = links.get(peer, 0) + 1
             linked.append(replace(gpu, nvlinks=links, via_switch=switched))
         return linked
-
-    def _numa_node(self, address: str) -> int | None:
-        text = _text(self._roots.sys / "bus/pci/devices" / address / "numa_node").strip()
-        return int(text) if text.isdecimal() else None  # -1: the firmware does not say
-
-    def _mig_minors(self) -> str:
-        """A pod has no /host/proc, and sees the driver's part of procfs in its own."""
-        return _text(self._roots.proc / "driver/nvidia-caps/mig-minors") or _text(
-            Path("/proc/driver/nvidia-caps/mig-minors")
-        )
-
-
-def _names(directory: Path, pattern: re.Pattern[str]) -> frozenset[str]:
-    try:
-        return frozenset(name for name in os.listdir(directory) if pattern.fullmatch(name))  # noqa: PTH208 /dev is long
-    except OSError:
-        return frozenset()
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""
 
 
 def unanswered(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:

@@ -14,13 +14,40 @@ from device_agent.nvml.model import XidEvent
 logger = logging.getLogger(__name__)
 
 XID: Final = 0x8
-DOUBLE_BIT_ECC: Final = 0x2
-"""nvmlEventType* of nvml.h."""
+_WORTH_A_LOOK: Final = 0x2 | 0x100 | 0x4000 | 0x8000
+"""nvmlEventType* of nvml.h: XIDs, and uncorrectable memory errors, MIG devices made or destroyed, a GPU out of reach,
+another recovery action. Newer drivers have them all; what a GPU does not announce is not asked for."""
 
 _WAIT_MS: Final = 500
 _PAUSE_SECONDS: Final = 0.2
 """While a GPU is lost each wait ends at once with an error; the events of the others are due in half a second."""
 _NO_INSTANCE: Final = 0xFFFFFFFF
+
+
+def listen(library: Library, *, deliver: Callable[[XidEvent], None], wake: Callable[[], None]) -> "EventWatch | None":
+    """Begins to wait for the events of all GPUs that announce any; None where that cannot be, which is logged."""
+    try:
+        event_set = library.ask("nvmlEventSetCreate")
+        count = library.ask("nvmlDeviceGetCount")
+    except (NvmlCallError, DriverGoneError) as error:  # the look that follows tells what is wrong
+        logger.warning("no nvml events", extra={"error": str(error)})
+        return None
+    uuids: dict[int, str] = {}
+    for index in range(count):
+        of = f"GPU {index}"
+        try:
+            handle = library.ask("nvmlDeviceGetHandleByIndex", index, of=of)
+            uuid = library.ask("nvmlDeviceGetUUID", handle, of=of)
+            types = library.ask("nvmlDeviceGetSupportedEventTypes", handle, of=of)
+            try:
+                library.ask("nvmlDeviceRegisterEvents", handle, types & (XID | _WORTH_A_LOOK), event_set, of=of)
+            except NvmlCallError:  # better XIDs alone than nothing
+                library.ask("nvmlDeviceRegisterEvents", handle, XID, event_set, of=of)
+        except (NvmlCallError, DriverGoneError) as error:
+            logger.warning("no nvml events of a GPU", extra={"error": str(error)})
+        else:
+            uuids[ctypes.cast(handle, ctypes.c_void_p).value or 0] = uuid
+    return EventWatch(library, event_set, uuids=uuids, deliver=deliver, wake=wake)
 
 
 class EventWatch:
@@ -48,6 +75,11 @@ class EventWatch:
         self._thread = threading.Thread(target=self._run, name="nvml-events", daemon=True)
         self._thread.start()
 
+    @property
+    def ended(self) -> bool:
+        """It listens no more, whatever the reason."""
+        return not self._thread.is_alive()
+
     def stop(self, *, seconds: float) -> bool:
         """Ends it and frees the set; False when the thread still hangs in the driver: then nothing may be freed."""
         self._ended.set()
@@ -59,6 +91,13 @@ class EventWatch:
         return True
 
     def _run(self) -> None:
+        try:
+            self._listen()
+        except Exception:
+            logger.exception("nvml events")  # whoever looks next begins anew
+            self._wake()
+
+    def _listen(self) -> None:
         told = 0
         while not self._ended.is_set():
             try:

@@ -29,14 +29,29 @@ NO_PERMISSION: Final = 4
 NOT_FOUND: Final = 6
 DRIVER_NOT_LOADED: Final = 9
 TIMEOUT: Final = 10
+LIBRARY_NOT_FOUND: Final = 12
 FUNCTION_NOT_FOUND: Final = 13
 GPU_IS_LOST: Final = 15
 RESET_REQUIRED: Final = 16
 VERSION_MISMATCH: Final = 18
+NO_DATA: Final = 21
+VGPU_ECC_NOT_SUPPORTED: Final = 22
+ARGUMENT_VERSION_MISMATCH: Final = 25
+DEPRECATED: Final = 26
 UNKNOWN: Final = 999
 
+INIT_NO_GPUS: Final = 1
+"""NVML_INIT_FLAG_NO_GPUS: a driver without a GPU starts as well, and says that it has none."""
+
 _ACCESS: Final = "set agent.driverAccess to {runtimeClass: nvidia}, or to {driverRoot: /}"
+_NOTHING_THERE: Final = frozenset({
+    NOT_SUPPORTED, FUNCTION_NOT_FOUND, LIBRARY_NOT_FOUND, NO_PERMISSION, NO_DATA, VGPU_ECC_NOT_SUPPORTED,
+    ARGUMENT_VERSION_MISMATCH, DEPRECATED,
+})  # fmt: skip
+"""Lasting answers. No permission: of a GPU in MIG mode much is told to who may see all its partitions alone."""
 _GONE: Final = frozenset({UNINITIALIZED, DRIVER_NOT_LOADED, VERSION_MISMATCH})
+NO_DRIVER: Final = frozenset({DRIVER_NOT_LOADED, VERSION_MISMATCH})
+"""Of nvmlInit: there is no driver that programs could use. What else it refuses with says nothing of the GPUs."""
 
 # Debian, Ubuntu and the container runtimes; Red Hat; others. GKE and its Container-Optimized OS, NixOS, WSL, Talos.
 _DIRECTORIES: Final = (
@@ -65,6 +80,10 @@ class NvmlUnavailableError(AgentError):
     """There is nothing to ask: the text says why, and what an admin can do."""
 
 
+class NvmlSilentError(NvmlUnavailableError):
+    """There is no answer, which says nothing of what was there before: no device is gone for that."""
+
+
 class DriverGoneError(AgentError):
     """The driver was unloaded or reloaded since the library was initialised: everything must be asked anew."""
 
@@ -79,7 +98,7 @@ class NvmlCallError(AgentError):
     @property
     def says_nothing_there(self) -> bool:
         """The GPU, the driver or the library does not know such a thing: no error, but an answer."""
-        return self.code in (NOT_SUPPORTED, FUNCTION_NOT_FOUND)
+        return self.code in _NOTHING_THERE
 
 
 class Library:
@@ -107,8 +126,19 @@ class Library:
             if error.value in _GONE:
                 raise DriverGoneError(text) from error
             raise NvmlCallError(error.value, text) from error
+        except UnicodeDecodeError as error:  # pynvml makes text of what a device tells
+            raise NvmlCallError(UNKNOWN, f"{what}: {error}") from error
         finally:
             self.doing = ""
+
+    @property
+    def gone(self) -> bool:
+        """Whether the library has no driver any more; else what one GPU said of the kind is of that GPU alone."""
+        try:
+            self.ask("nvmlDeviceGetCount")
+        except (DriverGoneError, NvmlCallError):
+            return True
+        return False
 
 
 def load(driver_root: Path) -> Library:
@@ -179,8 +209,9 @@ def why_not(error: AgentError, code: int, places: Places) -> str:
         return "driver not loaded: the library is there, the kernel module does not answer; see nvidia-smi on the node"
     if code == VERSION_MISMATCH:
         return (
-            "driver/library version mismatch: the kernel module is of another release than the library; "
-            "reload the driver or reboot the node"
+            "driver/library version mismatch: the kernel module is of another release than the library; reload the "
+            "driver or reboot the node; after an update of the driver delete the agent's pod, which a container "
+            "runtime has given the library of before"
         )
     return f"NVML does not start: {error}"
 

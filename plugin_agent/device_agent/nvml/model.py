@@ -66,7 +66,8 @@ class Gpu:
 class NvmlView:
     """One look at everything. `unavailable`: why there is nothing to see (no library, no driver, a hang), or ''.
 
-    While the driver hangs, `gpus` are those of the last look that it answered, their state not known.
+    While the driver hangs or refuses to be asked, `gpus` are those of the last look that it answered, their state not
+    known; they are gone when the driver is.
     `epoch` grows by one when the driver was loaded anew since the look before, as far as that can be told; the first
     is 1. `driver_load` is the same for one load of the kernel module, also over a restart of the agent; '' where sysfs
     does not show it.

@@ -5,7 +5,7 @@ Numbers are those of nvml.h.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from device_agent.nvml.library import (
@@ -13,7 +13,6 @@ from device_agent.nvml.library import (
     GPU_IS_LOST,
     INVALID_ARGUMENT,
     NOT_FOUND,
-    NOT_SUPPORTED,
     RESET_REQUIRED,
     Library,
     NvmlCallError,
@@ -36,6 +35,8 @@ _FIELD_RECOVERY_ACTION: Final = 230
 _FIELDS_LINK_ERRORS: Final = (38, 45, 52, 59)
 """CRC errors of flits and of data, replays, recoveries, each over all links."""
 _MIB: Final = 1 << 20
+_MEMORY_V2: Final = 0x2000028
+"""nvmlMemory_v2: the second version of a structure of 40 bytes."""
 
 _ACTIONS: Final = (
     "None", "Reset", "Reboot", "DrainP2P", "DrainAndReset", "RecoverImexDomain", "BusReset", "SystemReboot",
@@ -57,12 +58,15 @@ _BRANDS: Final = {
     9: "NvidiaVCS", 10: "NvidiaVWS", 11: "NvidiaCloudGaming", 12: "QuadroRTX", 13: "NvidiaRTX", 14: "Nvidia",
     15: "GeForceRTX", 16: "TitanRTX",
 }  # fmt: skip
+_FACTS: Final = (
+    "minor", "pci_address", "model", "memory_mib", "numa_node", "compute_capability", "architecture", "brand",
+)  # fmt: skip
 _PROFILE = re.compile(r" MIG (\d+[cg]\S*)$")
 
 
 @dataclass(frozen=True, slots=True)
 class LinkEnd:
-    """Where one active NVLink leads: a GPU's or switch's PCI address and NVML's number of its kind."""
+    """Where one active NVLink leads: a GPU's PCI address, '' for a switch, and NVML's number of its kind."""
 
     address: str
     kind: int
@@ -77,14 +81,14 @@ class Reading:
         self._of = of
         self._errors = errors
         self.failed = False
-        """A call gave an error that says nothing of the device."""
+        """A call gave an error that says nothing of the device, since this was set to False."""
 
     def ask(self, function: str, *arguments: object) -> Any:
         """Raises NvmlCallError or DriverGoneError, as `Library.ask`."""
         return self._library.ask(function, self._handle, *arguments, of=self._of)
 
-    def value(self, function: str, *arguments: object) -> Any:
-        """The answer, None where the device has none.
+    def value(self, function: str, *arguments: object, no_such: int | None = None) -> Any:
+        """The answer, None where the device has none. `no_such`: another code that says so of this call.
 
         Raises:
             DriverGoneError, NvmlCallError: the device is lost, or must be reset.
@@ -94,7 +98,7 @@ class Reading:
         except NvmlCallError as error:
             if error.code in (GPU_IS_LOST, RESET_REQUIRED):
                 raise
-            if not error.says_nothing_there:
+            if not error.says_nothing_there and error.code != no_such:
                 self.failed = True
                 self._errors.append(str(error))
             return None
@@ -123,26 +127,36 @@ class Reading:
         modes = self.value("nvmlDeviceGetMigMode")
         return None if modes is None else modes[0] == 1
 
-    def migs(self, *, minor: int, memory_mib: int, caps: Mapping[str, int]) -> tuple[Mig, ...]:
-        """The MIG devices that this process may see. `caps`: as `cap_numbers` reads them."""
-        found = []
-        for index in range(self.value("nvmlDeviceGetMaxMigDeviceCount") or 0):
-            try:
-                handle = self.ask("nvmlDeviceGetMigDeviceHandleByIndex", index)
-            except NvmlCallError as error:
-                if error.code in (NOT_FOUND, INVALID_ARGUMENT, NOT_SUPPORTED):
-                    continue  # no device at this index
-                raise
+    def migs(
+        self, *, minor: int, memory_mib: int, caps: Mapping[str, int], before: Iterable[Mig] = ()
+    ) -> tuple[Mig, ...]:
+        """The MIG devices that this process may see. `caps`: as `cap_numbers` reads them.
+
+        `before`: those of the last look; one whose calls fail for another reason than that it is gone is still there.
+        """
+        self.failed = False
+        count = self.value("nvmlDeviceGetMaxMigDeviceCount")
+        if self.failed:
+            return tuple(before)
+        known = {mig.index: mig for mig in before}
+        found = (self._mig_at(index, known.get(index), minor, memory_mib, caps) for index in range(count or 0))
+        return tuple(mig for mig in found if mig is not None)
+
+    def _mig_at(
+        self, index: int, before: Mig | None, minor: int, memory_mib: int, caps: Mapping[str, int]
+    ) -> Mig | None:
+        try:
+            handle = self.ask("nvmlDeviceGetMigDeviceHandleByIndex", index)
             part = Reading(self._library, handle, of=f"MIG device {index} of {self._of}", errors=self._errors)
-            try:
-                mig = part._mig(index, minor=minor, memory_mib=memory_mib, caps=caps)
-            except NvmlCallError as error:
-                if error.code in (GPU_IS_LOST, RESET_REQUIRED):
-                    raise
-                self._errors.append(str(error))  # destroyed while we looked, or of no use
-            else:
-                found.append(mig)
-        return tuple(found)
+            mig = part._mig(index, minor=minor, memory_mib=memory_mib, caps=caps)
+        except NvmlCallError as error:
+            if error.code in (GPU_IS_LOST, RESET_REQUIRED):
+                raise
+            if error.code in (NOT_FOUND, INVALID_ARGUMENT) or error.says_nothing_there:
+                return None  # none at this index, or destroyed while we looked
+            self._errors.append(str(error))
+            return before
+        return before if part.failed and before and before.uuid == mig.uuid else mig
 
     def _mig(self, index: int, *, minor: int, memory_mib: int, caps: Mapping[str, int]) -> Mig:
         uuid = self.ask("nvmlDeviceGetUUID")
@@ -163,8 +177,8 @@ class Reading:
 
     # NVLink
 
-    def link_states(self) -> tuple[bool, ...]:
-        """Whether each link is active; empty where the GPU has none."""
+    def link_states(self) -> tuple[bool, ...] | None:
+        """Whether each link is active; empty where the GPU has none, None where it does not say."""
         states: list[bool] = []
         for link in range(MAX_LINKS):
             try:
@@ -172,26 +186,36 @@ class Reading:
             except NvmlCallError as error:
                 if error.code in (GPU_IS_LOST, RESET_REQUIRED):
                     raise
-                if error.code in (INVALID_ARGUMENT, FUNCTION_NOT_FOUND) or not states:
+                if error.code in (INVALID_ARGUMENT, FUNCTION_NOT_FOUND):
                     break  # there are no more
+                if not error.says_nothing_there:
+                    self._errors.append(str(error))
+                    return None
+                if not states:
+                    break
                 states.append(False)
         return tuple(states)
 
-    def link_ends(self, states: Iterable[bool]) -> tuple[LinkEnd, ...]:
-        """Where the active links lead."""
+    def link_ends(self, states: Iterable[bool]) -> tuple[LinkEnd, ...] | None:
+        """Where the active links lead; None where that cannot be told now."""
+        self.failed = False
         ends = []
         for link, active in enumerate(states):
-            info = self.value("nvmlDeviceGetNvLinkRemotePciInfo", link) if active else None
-            if info:
-                kind = self.value("nvmlDeviceGetNvLinkRemoteDeviceType", link)
+            if not active:
+                continue
+            kind = self.value("nvmlDeviceGetNvLinkRemoteDeviceType", link)
+            if kind == LINK_TO_SWITCH:  # it may be no PCI device of this machine: one of a rack, or of the host
+                ends.append(LinkEnd(address="", kind=kind))
+            elif info := self.value("nvmlDeviceGetNvLinkRemotePciInfo", link):
                 ends.append(LinkEnd(address=pci_address(info), kind=LINK_TO_GPU if kind is None else kind))
-        return tuple(ends)
+        return None if self.failed else tuple(ends)
 
     # State and telemetry
 
     def state(self) -> GpuState:
         """Raises NvmlCallError when the GPU is lost or must be reset: `of_error` turns that into a state."""
         self.failed = False
+        self.value("nvmlDeviceGetTemperature", 0)  # a GPU that knows of no errors tells this: it is not lost
         failures: list[tuple[str, str]] = []
         action = self._recovery_action()
         if action in _ASKED_FOR:
@@ -206,9 +230,13 @@ class Reading:
 
     def _fields(self, *fields: int) -> list[int | None]:
         """Integers by field number; None where the GPU, or an older driver, has no such field."""
-        values = self.value("nvmlDeviceGetFieldValues", list(fields))
+        # of a question for nothing else than an unknown field the whole call may fail
+        values = self.value("nvmlDeviceGetFieldValues", list(fields), no_such=INVALID_ARGUMENT)
         if values is None:
             return [None] * len(fields)
+        for value in values:
+            if value.nvmlReturn in (GPU_IS_LOST, RESET_REQUIRED):
+                raise NvmlCallError(value.nvmlReturn, f"field {value.fieldId} of {self._of}: error {value.nvmlReturn}")
         return [_integer(v) if v.nvmlReturn == 0 else None for v in values]
 
     def _recovery_action(self) -> str:
@@ -217,9 +245,13 @@ class Reading:
             return ""
         return _ACTIONS[number] if number < len(_ACTIONS) else f"Action{number}"
 
+    def _memory_in_use(self) -> Any:
+        """`total` and `used`, without what the driver keeps for itself where it tells the two apart (R510)."""
+        return self.value("nvmlDeviceGetMemoryInfo", _MEMORY_V2) or self.value("nvmlDeviceGetMemoryInfo")
+
     def sample(self, uuid: str) -> GpuSample:
         """Telemetry of a GPU. What it does not tell is no error."""
-        memory = self.value("nvmlDeviceGetMemoryInfo")
+        memory = self._memory_in_use()
         rates = self.value("nvmlDeviceGetUtilizationRates")
         power = self.value("nvmlDeviceGetPowerUsage")
         links = [v for v in self._fields(*_FIELDS_LINK_ERRORS) if v is not None]
@@ -243,7 +275,7 @@ class Reading:
             try:
                 handle = self.ask("nvmlDeviceGetMigDeviceHandleByIndex", index)
                 part = Reading(self._library, handle, of=f"MIG device {index} of {self._of}", errors=self._errors)
-                uuid, memory = part.ask("nvmlDeviceGetUUID"), part.value("nvmlDeviceGetMemoryInfo")
+                uuid, memory = part.ask("nvmlDeviceGetUUID"), part._memory_in_use()
             except NvmlCallError:
                 continue
             if memory:
@@ -257,6 +289,12 @@ def of_error(error: NvmlCallError) -> GpuState:
     if error.code == RESET_REQUIRED:
         return GpuState(failures=((RESET, "the driver refuses all work on it until the GPU is reset"),))
     return GpuState(known=False)
+
+
+def filled(fresh: Gpu, before: Gpu) -> Gpu:
+    """Facts of which some could not be read now, with those of an earlier look of the same GPU."""
+    missing = (name for name in _FACTS if getattr(fresh, name) in ("", 0, -1, None))
+    return replace(fresh, **{name: getattr(before, name) for name in missing})
 
 
 def pci_address(info: Any) -> str:

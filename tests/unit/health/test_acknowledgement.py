@@ -38,6 +38,34 @@ def test_an_acknowledgement_is_of_one_failure_and_of_no_later_one():
     assert gpus.seen() == {"GPU-0": False}
 
 
+@pytest.mark.parametrize("bad", [True, False])
+@pytest.mark.parametrize("later", [news.RESET_XID, 95])
+def test_an_acknowledgement_that_is_read_again_and_again_ends_no_failure_that_came_after_it(later, bad):
+    """The annotation stays, the agent reads it every 15 seconds, and the GPU was never Healthy in between."""
+    gpus = Gpus(gpu(0))
+    gpus.look()
+    gpus.xid(news.RESET_XID)
+    first = gpus.device("GPU-0").since
+    assert gpus.acknowledge("GPU-0", first) == ("GPU-0",)
+    if bad:
+        gpus.looks(5, GPU_0=news.BAD)
+    gpus.xid(later)
+    assert gpus.acknowledge("GPU-0", first) == ()
+    gpus.looks(10)
+    assert gpus.seen() == {"GPU-0": False}
+    assert gpus.acknowledge("GPU-0") == ("GPU-0",), "as the inventory tells it now"
+    gpus.looks(3)
+    assert gpus.seen() == {"GPU-0": True}
+
+
+def test_a_failure_that_finds_the_state_bad_is_acknowledged_alone():
+    gpus = Gpus(gpu(0))
+    gpus.look(GPU_0=news.BAD)
+    gpus.xid(news.RESET_XID)
+    device = gpus.device("GPU-0")
+    assert (device.reason, device.since) == ("Xid79", gpus.wall)
+
+
 @pytest.mark.parametrize("text", ["", "GPU-0", "GPU-0=", "=2026-01-01T00:00:00Z", ",,", "GPU-9=2026-01-01T00:00:13Z"])
 def test_a_text_that_names_no_failure_changes_nothing(text):
     gpus = Gpus(gpu(0))

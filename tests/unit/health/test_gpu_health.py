@@ -3,10 +3,11 @@
 from dataclasses import replace
 
 from device_agent.contract.document import Clears, Document, Ownership, XidRule
+from device_agent.health import Fault
 from device_agent.snapshot import Health
 from unit.agent_core.samples import NAME, OTHER, held, wall
 from unit.health import news
-from unit.health.gpus import RULES, Gpus, gpu, gpu_resource, mig
+from unit.health.gpus import FIRST_LOAD, RULES, Gpus, gpu, gpu_resource, mig
 
 
 def test_a_fatal_xid_takes_all_replicas_of_its_gpu_and_no_other_device():
@@ -302,6 +303,17 @@ def test_a_gpu_that_vanished_was_dropped_and_returned_is_still_broken():
     gpus.scan()
     gpus.looks(5)
     assert gpus.seen() == {"GPU-0": False, "GPU-1": True}
+
+
+def test_a_storm_of_one_error_is_one_piece_of_news():
+    """Programs and broken GPUs announce hundreds a second, and each change is worked through by all who are told."""
+    gpus = Gpus(gpu(0, replicas=4), gpu(1))
+    gpus.look()
+    fault = gpus.table.conditions.fault
+    assert fault(Fault("GPU-0", news.RESET_XID, FIRST_LOAD), wall=gpus.wall)
+    for later in range(5):
+        assert not fault(Fault("GPU-0", news.RESET_XID, FIRST_LOAD), wall=wall(gpus.now + later))
+    assert fault(Fault("GPU-1", news.RESET_XID, FIRST_LOAD), wall=gpus.wall)
 
 
 def test_a_held_gpu_that_fails_stays_listed_and_is_given_to_nobody_else():

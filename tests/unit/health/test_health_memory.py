@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,7 @@ def test_without_a_boot_id_nothing_is_believed():
         b'{"version":1,"bootId":"b","conditions":[{}]}',
         healthmemory.dump(records(), boot_id="b").replace(b"+00:00", b""),
         healthmemory.dump(records(), boot_id="b").replace(b"Unhealthy", b"Ill"),
+        re.sub(rb'"20[^"]*\+00:00"', b'"0001-01-01T00:00:00+14:00"', healthmemory.dump(records(), boot_id="b")),
     ],
 )  # fmt: skip
 def test_what_cannot_be_read_is_an_error_with_one_line(raw):
@@ -98,3 +100,21 @@ def test_a_file_that_is_too_long_is_not_read(tmp_path: Path):
     path = tmp_path / "device-operator" / "health" / f"{UID}.json"
     os.truncate(path, 33 * 1024 * 1024)
     assert "is longer than" in state.recall_health(boot_id="b")[1]
+
+
+def test_why_it_cannot_be_kept_is_the_same_text_each_time(tmp_path: Path):
+    """It is logged when it changes; the name of a temporary file changes each time."""
+    state = NodeState(tmp_path, object_uid=UID)
+    directory = tmp_path / "device-operator"
+    directory.mkdir()
+    (directory / "health").write_text("a file")
+    first, second = (state.remember_health(records(), boot_id="b") for _ in range(2))
+    assert first == second != ""
+    (directory / "health").unlink()
+    state.remember_health(records(), boot_id="b")
+    kept = directory / "health" / f"{UID}.json"
+    kept.unlink()
+    kept.mkdir()
+    (kept / "full").touch()
+    first, second = (state.remember_health(records(), boot_id="b") for _ in range(2))
+    assert first == second != ""

@@ -1,5 +1,6 @@
 """A node with GPUs: the fake library's driver root, and the node's /dev, /sys and /proc beside it."""
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -50,13 +51,20 @@ def node_of(tmp_path: Path) -> MakeNode:
 def driver_of() -> Iterator[MakeDriver]:
     made: list[Driver] = []
 
-    def make(node: GpuNode, *, listeners: Listeners | None = None, restart_seconds: float = 0.0) -> Driver:
+    def make(
+        node: GpuNode,
+        *,
+        listeners: Listeners | None = None,
+        restart_seconds: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> Driver:
         driver = Driver(
             driver_root=node.driver_root,
             roots=node.roots,
             listeners=listeners,
             restart_seconds=restart_seconds,
             own_dev=node.roots.dev,
+            clock=clock,
         )
         made.append(driver)
         return driver

@@ -60,7 +60,7 @@ def test_it_is_loaded_by_its_path_whatever_the_environment_says(
     scenario = Scenario(tmp_path / "root", driver="2.0", dev=tmp_path)
     scenario.make_nodes()
     loaded = library.load(tmp_path / "root")
-    loaded.ask("nvmlInitWithFlags", 0)
+    loaded.ask("nvmlInitWithFlags", 1)
     assert loaded.ask("nvmlSystemGetDriverVersion") == "2.0"
     loaded.ask("nvmlShutdown")
 
@@ -70,13 +70,13 @@ def test_after_an_update_of_the_driver_the_new_file_answers(tmp_path: Path) -> N
     old = Scenario(root, driver="570.1", dev=tmp_path)
     old.make_nodes()
     loaded = library.load(root)
-    loaded.ask("nvmlInitWithFlags", 0)
+    loaded.ask("nvmlInitWithFlags", 1)
     loaded.ask("nvmlShutdown")
     old.library.unlink()
     Scenario(root, driver="580.2", dev=tmp_path)
     again = library.load(root)
     assert again.path.endswith("libnvidia-ml.so.580.2")
-    again.ask("nvmlInitWithFlags", 0)
+    again.ask("nvmlInitWithFlags", 1)
     assert again.ask("nvmlSystemGetDriverVersion") == "580.2"
     assert "580.2" in Path("/proc/self/maps").read_text()
     again.ask("nvmlShutdown")

@@ -38,6 +38,33 @@ def test_eight_gpus(node_of: MakeNode, driver_of: MakeDriver) -> None:
     assert view.gpus[5].state.recovery_action == "None"
 
 
+@pytest.mark.parametrize("code", [fakenvml.NOT_SUPPORTED, fakenvml.FUNCTION_NOT_FOUND, fakenvml.UNKNOWN])
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [("nvmlSystemGetDriverVersion", ("", "13.0")), ("nvmlSystemGetCudaDriverVersion", ("580.95.05", ""))],
+)
+def test_a_version_that_the_driver_does_not_tell_costs_that_version_alone(
+    node_of: MakeNode, driver_of: MakeDriver, function: str, code: int, told: tuple[str, str]
+) -> None:
+    node = node_of(2)
+    node.scenario.fail(function, code)
+    driver = driver_of(node)
+    view = driver.look()
+    assert (view.driver_version, view.cuda_version) == told
+    assert (len(view.gpus), len(view.errors)) == (2, int(code == fakenvml.UNKNOWN))
+    node.scenario.fail(function, 0)
+    assert (driver.look().driver_version, driver.look().cuda_version) == ("580.95.05", "13.0")
+    node.scenario.fail(function, fakenvml.UNKNOWN)
+    assert (driver.look().driver_version, driver.look().cuda_version) == ("580.95.05", "13.0")
+
+
+def test_no_libcuda_is_needed(node_of: MakeNode, driver_of: MakeDriver) -> None:
+    node = node_of(1)
+    node.scenario.fail("nvmlSystemGetCudaDriverVersion_v2", fakenvml.LIBRARY_NOT_FOUND)
+    view = driver_of(node).look()
+    assert (len(view.gpus), view.cuda_version, view.errors) == (1, "13.0", ())
+
+
 def test_mig_devices_with_their_capability_nodes(node_of: MakeNode, driver_of: MakeDriver) -> None:
     node = node_of(3)
     made = node.repartition(1, "1g.5gb", "2g.10gb", "1c.3g.20gb")
@@ -172,6 +199,10 @@ OPTIONAL = [
 ]  # fmt: skip
 
 
+STATE = {"nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetRemappedRows", "nvmlDeviceGetFieldValues"}
+"""What tells of the GPU's state; what else fails costs that fact alone."""
+
+
 @pytest.mark.parametrize("function", OPTIONAL)
 @pytest.mark.parametrize("code", [fakenvml.NOT_SUPPORTED, fakenvml.FUNCTION_NOT_FOUND])
 def test_what_a_gpu_does_not_know_is_no_error(
@@ -191,7 +222,7 @@ def test_an_error_on_one_gpu_concerns_that_gpu(node_of: MakeNode, driver_of: Mak
     node.scenario.fail(function, fakenvml.UNKNOWN, gpu=1)
     driver = driver_of(node, restart_seconds=60)
     view = driver.look()
-    assert [gpu.state.known for gpu in view.gpus] == [True, False, True]
+    assert [gpu.state.known for gpu in view.gpus] == [True, function not in STATE, True]
     assert [f"{function.removesuffix('_v3')}" in error and "GPU 1" in error for error in view.errors] == [True]
     node.scenario.fail(function, 0, gpu=1)
     assert [gpu.state.known for gpu in driver.look().gpus] == [True, True, True]

@@ -197,6 +197,16 @@ async def test_samples_tell_what_each_device_tells(node_of: MakeNode, session_of
     assert (part.uuid, part.memory_used_mib, part.memory_total_mib) == (mig.uuid, 100, 9856)
 
 
+async def test_what_the_driver_keeps_for_itself_is_not_in_use(node_of: MakeNode, session_of: MakeSession) -> None:
+    """As nvidia-smi tells it; a driver before R510 does not tell the two apart."""
+    node = node_of(1)
+    session = session_of(node)
+    await session.look()
+    assert [s.memory_used_mib for s in await session.sample()] == [0]
+    node.scenario.fail("nvmlDeviceGetMemoryInfo_v2", fakenvml.FUNCTION_NOT_FOUND)
+    assert [s.memory_used_mib for s in await session.sample()] == [600]
+
+
 async def test_a_lost_gpu_has_no_sample_and_the_others_have(node_of: MakeNode, session_of: MakeSession) -> None:
     node = node_of(3)
     session = session_of(node)

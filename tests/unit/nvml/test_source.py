@@ -179,6 +179,27 @@ def test_why_nothing_is_found_stands_beside_the_entry(node_of: MakeNode, driver_
     }
 
 
+def test_a_gpu_that_the_driver_has_and_cannot_show_is_a_reason(node_of: MakeNode, driver_of: MakeDriver) -> None:
+    """It fell off the bus before the agent began: nobody knows its UUID, and it must not be missed in silence."""
+    node = node_of(4)
+    node.scenario.lose(1)
+    for address, change in (("0000:12:00.0", "driver"), ("0000:13:00.0", "physfn")):
+        place = (node.roots.sys / "bus/pci/devices" / address).resolve()
+        if change == "driver":
+            (place / "driver").unlink()  # bound to none: not the driver's
+        else:
+            (place / "physfn").symlink_to("../0000:10:00.0")
+    del node.scenario.gpus[2:]
+    node.scenario.write()
+    view = driver_of(node).look()
+    selection = chosen(node, view, entry("a.com/gpu", GPU), entry("a.com/mig", MIG))
+    assert ids(selection) == {"a.com/gpu": [fakenvml.uuid(0)]}
+    assert ("a.com/gpu", "0000:11:00.0", "Unreadable") in reasons(selection)
+    assert {i for _, i, _ in reasons(selection)} == {"0000:11:00.0", fakenvml.uuid(0)}
+    hung = replace(view, unavailable="NVML hangs")
+    assert "0000:11:00.0" not in {i for _, i, _ in reasons(chosen(node, hung, entry("a.com/gpu", GPU)))}
+
+
 def test_a_node_without_nvidia_hardware_has_nothing_to_say(node_of: MakeNode) -> None:
     node = node_of(0)
     (node.roots.dev / "nvidiactl").unlink()

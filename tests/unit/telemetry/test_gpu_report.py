@@ -84,3 +84,18 @@ async def test_a_directory_that_cannot_be_written_is_said_once_and_tried_again(t
     features.mkdir()
     await gpus.scanned(NVIDIA, view(gpu(0)), offering(whole(0)))
     assert (features / "device-operator-lab").exists()
+
+
+async def test_a_defect_in_making_labels_is_said_once_and_ends_nothing(tmp_path, features, caplog, monkeypatch):
+    gpus, _ = report(tmp_path, features_dir=features)
+
+    def broken(*_: object, **__: object) -> dict[str, str]:
+        raise ValueError("no such label")
+
+    monkeypatch.setattr("device_agent.gpureport.labels", broken)
+    for _ in range(2):
+        await gpus.scanned(NVIDIA, view(gpu(0)), offering(whole(0)))
+    assert [r.message for r in caplog.records] == ["node features", "node features are not written"]
+    monkeypatch.undo()
+    await gpus.scanned(NVIDIA, view(gpu(0)), offering(whole(0)))
+    assert (features / "device-operator-lab").exists()

@@ -1,0 +1,61 @@
+"""What the kernel shows of the driver, beside what the library tells: its module, its functions, its nodes."""
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from device_agent.discovery.found import Roots
+
+_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_NODE = re.compile(r"nvidia\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Of one moment. The library counts its GPUs when it starts, and never again, so another one is a reason to.
+
+    `load`: the inode number of the module's directory, which sysfs gives anew to each load; '' without one.
+    """
+
+    load: str
+    functions: frozenset[str]
+    nodes: frozenset[str]
+
+
+def surroundings(roots: Roots) -> Surroundings:
+    """As they are now."""
+    try:
+        load = str((roots.sys / "module/nvidia").stat().st_ino)
+    except OSError:
+        load = ""
+    return Surroundings(
+        load=load,
+        functions=_names(roots.sys / "bus/pci/drivers/nvidia", _ADDRESS),
+        nodes=_names(roots.dev, _NODE),
+    )
+
+
+def numa_node(roots: Roots, address: str) -> int | None:
+    """Of a PCI function, None where the firmware does not say (-1)."""
+    text = _text(roots.sys / "bus/pci/devices" / address / "numa_node").strip()
+    return int(text) if text.isdecimal() else None
+
+
+def mig_minors(roots: Roots) -> str:
+    """Which capability node is whose. A pod has no /host/proc, and sees the driver's part of procfs in its own."""
+    return _text(roots.proc / "driver/nvidia-caps/mig-minors") or _text(Path("/proc/driver/nvidia-caps/mig-minors"))
+
+
+def _names(directory: Path, pattern: re.Pattern[str]) -> frozenset[str]:
+    try:
+        return frozenset(name for name in os.listdir(directory) if pattern.fullmatch(name))  # noqa: PTH208 /dev is long
+    except OSError:
+        return frozenset()
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError):
+        return ""

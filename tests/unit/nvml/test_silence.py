@@ -1,0 +1,338 @@
+"""No answer is not absence: what the driver does not say costs neither a device nor what was known of it."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+
+import fakenvml
+import pytest
+from device_agent.nvml import driver as driver_module
+from device_agent.nvml.driver import Listeners
+from device_agent.nvml.model import GpuState, NvmlView
+from fakenvml import a100s, linked, nvswitched
+from unit.nvml.conftest import MakeDriver, MakeNode
+
+NOBODY = Listeners(xid=lambda _: None, wake=lambda: None)
+
+
+def states(view: NvmlView) -> list[str]:
+    return [
+        "unknown" if not g.state.known else ",".join(reason for reason, _ in g.state.failures) or "good"
+        for g in view.gpus
+    ]
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_module, "CLOSE_SECONDS", 0.2)
+
+
+def test_events_that_hang_hold_up_no_look_at_the_other_gpus(node_of: MakeNode, driver_of: MakeDriver) -> None:
+    node = node_of(3)
+    driver = driver_of(node, listeners=NOBODY)  # starts the library anew at each look while a GPU is in trouble
+    assert states(driver.look()) == ["good"] * 3
+    node.scenario.hang("nvmlEventSetWait_v2", seconds=20)
+    node.scenario.lose(1)
+    driver.look()
+    for _ in range(2):
+        view = driver.look()
+        assert (view.unavailable, states(view)) == ("", ["good", "GpuLost", "good"])
+    assert any("the wait for events" in error for error in view.errors)
+    node.scenario.hang("nvmlEventSetWait_v2", seconds=0)
+
+
+def test_a_reload_while_events_hang_takes_no_device_away(node_of: MakeNode, driver_of: MakeDriver) -> None:
+    node = node_of(2)
+    driver = driver_of(node, listeners=NOBODY)
+    driver.look()
+    node.scenario.hang("nvmlEventSetWait_v2", seconds=20)
+    time.sleep(0.1)  # the thread is in the wait that hangs
+    node.scenario.fail("nvmlDeviceGetCount_v2", fakenvml.UNINITIALIZED)
+    view = driver.look()
+    assert view.unavailable.startswith("NVML hangs")
+    assert states(view) == ["unknown", "unknown"]
+    node.scenario.fail("nvmlDeviceGetCount_v2", 0)
+    node.scenario.hang("nvmlEventSetWait_v2", seconds=0)
+    assert states(driver.look()) == ["good", "good"]
+
+
+@pytest.mark.parametrize("code", [fakenvml.UNKNOWN, fakenvml.NO_PERMISSION, fakenvml.GPU_IS_LOST])
+def test_a_library_that_does_not_start_again_takes_no_device_away(
+    node_of: MakeNode, driver_of: MakeDriver, code: int
+) -> None:
+    """A pod whose cgroup was rewritten opens no node any more, and the driver's module is still loaded."""
+    node = node_of(3)
+    driver = driver_of(node)
+    driver.look()
+    node.scenario.lose(1)
+    driver.look()
+    node.scenario.fail("nvmlInitWithFlags", code)
+    for _ in range(2):
+        view = driver.look()
+        assert (view.unavailable != "", states(view)) == (True, ["unknown"] * 3)
+        assert view.gpus[0].model == "NVIDIA A100-SXM4-40GB"
+    node.scenario.fail("nvmlInitWithFlags", 0)
+    assert states(driver.look()) == ["good", "GpuLost", "good"]
+
+
+def test_a_driver_that_is_unloaded_meanwhile_takes_its_devices_along(node_of: MakeNode, driver_of: MakeDriver) -> None:
+    node = node_of(2)
+    driver = driver_of(node)
+    driver.look()
+    node.scenario.unload_driver()
+    node.scenario.fail("nvmlInitWithFlags", fakenvml.UNKNOWN)
+    assert driver.look().gpus == ()
+
+
+def test_a_count_that_fails_takes_no_device_away(node_of: MakeNode, driver_of: MakeDriver) -> None:
+    node = node_of(2)
+    driver = driver_of(node)
+    driver.look()
+    node.scenario.fail("nvmlDeviceGetCount_v2", fakenvml.UNKNOWN)
+    view = driver.look()
+    assert view.unavailable.startswith("NVML does not answer: nvmlDeviceGetCount")
+    assert states(view) == ["unknown", "unknown"]
+
+
+@pytest.mark.parametrize("code", [fakenvml.UNINITIALIZED, fakenvml.DRIVER_NOT_LOADED, fakenvml.VERSION_MISMATCH])
+@pytest.mark.parametrize("function", ["nvmlDeviceGetUUID", "nvmlDeviceGetMigMode", "nvmlDeviceGetTotalEccErrors"])
+def test_one_gpu_that_takes_the_driver_for_gone_is_that_gpus_affair(
+    node_of: MakeNode, driver_of: MakeDriver, function: str, code: int
+) -> None:
+    node = node_of(3)
+    driver = driver_of(node)
+    driver.look()
+    node.scenario.fail(function, code, gpu=1)
+    for _ in range(2):
+        view = driver.look()
+        assert (view.unavailable, states(view)) == ("", ["good", "unknown", "good"])
+        assert view.epoch == 1, "a start of ours is no load of the driver"
+    node.scenario.fail(function, 0, gpu=1)
+    assert states(driver.look()) == ["good"] * 3
+
+
+STATE = {
+    "nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetRemappedRows", "nvmlDeviceGetRetiredPagesPendingStatus",
+    "nvmlDeviceGetFieldValues", "nvmlDeviceGetTemperature",
+}  # fmt: skip
+FACTS = {
+    "nvmlDeviceGetCudaComputeCapability", "nvmlDeviceGetArchitecture", "nvmlDeviceGetBrand", "nvmlDeviceGetMemoryInfo",
+    "nvmlDeviceGetName", "nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetMinorNumber", "nvmlDeviceGetMigMode",
+    "nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMigDeviceHandleByIndex", "nvmlDeviceGetNvLinkState",
+    "nvmlDeviceGetNvLinkRemotePciInfo_v2", "nvmlDeviceGetNvLinkRemoteDeviceType", "nvmlDeviceGetGpuInstanceId",
+    "nvmlDeviceGetComputeInstanceId", "nvmlDeviceGetAttributes_v2",
+}  # fmt: skip
+
+
+def _same(view: NvmlView, other: NvmlView) -> bool:
+    """But for the state."""
+    return [replace(g, state=GpuState()) for g in view.gpus] == [replace(g, state=GpuState()) for g in other.gpus]
+
+
+@pytest.mark.parametrize("function", sorted(STATE | FACTS))
+def test_a_call_that_fails_for_a_while_changes_no_fact(node_of: MakeNode, driver_of: MakeDriver, function: str) -> None:
+    """Also over a start of the library, which asks for everything anew."""
+    node = node_of(linked(a100s(3), {(0, 1): 4}))
+    node.repartition(1, "1g.5gb", "1c.3g.20gb")
+    driver = driver_of(node)
+    first = driver.look()
+    node.scenario.fail(function, fakenvml.UNKNOWN, gpu=1)
+    node.scenario.lose(2)  # the library is started anew at each look
+    for _ in range(3):
+        view = driver.look()
+        assert _same(view, first)
+        assert states(view)[:2] == ["good", "unknown" if function in STATE else "good"]
+    assert any(function.removesuffix("_v3").removesuffix("_v2") in error for error in view.errors)
+
+
+@pytest.mark.parametrize("function", sorted(STATE | FACTS))
+@pytest.mark.parametrize("code", [fakenvml.FUNCTION_NOT_FOUND, fakenvml.NO_PERMISSION, fakenvml.DEPRECATED])
+def test_what_an_older_driver_lacks_costs_that_alone(
+    node_of: MakeNode, driver_of: MakeDriver, function: str, code: int
+) -> None:
+    node = node_of(linked(a100s(2), {(0, 1): 4}))
+    node.repartition(1, "1g.5gb")
+    node.scenario.fail(function, code)
+    view = driver_of(node, listeners=NOBODY).look()
+    assert (view.unavailable, states(view)) == ("", ["good", "good"])
+    assert [g.uuid for g in view.gpus] == [fakenvml.uuid(0), fakenvml.uuid(1)]
+
+
+def test_capability_nodes_that_cannot_be_read_for_a_moment_are_those_of_before(
+    node_of: MakeNode, driver_of: MakeDriver
+) -> None:
+    node = node_of(1)
+    node.repartition(0, "1g.5gb")
+    driver = driver_of(node)
+    first = driver.look()
+    (node.roots.proc / "driver/nvidia-caps/mig-minors").write_text("")
+    assert _same(driver.look(), first)
+
+
+@pytest.mark.parametrize("fact", ["name", "uuid"])
+def test_a_text_that_is_none_is_that_gpus_affair(node_of: MakeNode, driver_of: MakeDriver, fact: str) -> None:
+    """A card whose memory of itself is damaged tells bytes that no encoding has."""
+    node = node_of(3)
+    setattr(node.scenario.gpus[1], fact, "GPU-\udcff\udcfe")
+    node.scenario.write()
+    view = driver_of(node).look()
+    assert view.unavailable == ""
+    assert [g.index for g in view.gpus] == ([0, 1, 2] if fact == "name" else [0, 2])
+    assert len(view.errors) == 1
+    assert states(view) == ["good"] * len(view.gpus)
+
+
+def test_a_mig_device_that_fails_for_a_moment_is_still_there(node_of: MakeNode, driver_of: MakeDriver) -> None:
+    node = node_of(1)
+    node.repartition(0, "1g.5gb", "2g.10gb")
+    driver = driver_of(node)
+    first = driver.look()
+    node.scenario.slow("nvmlDeviceGetName", seconds=0.01)
+    for function in ("nvmlDeviceGetUUID", "nvmlDeviceGetGpuInstanceId", "nvmlDeviceGetName"):
+        node.scenario.fail(function, fakenvml.UNKNOWN)
+        assert _same(driver.look(), first), function
+        node.scenario.fail(function, 0)
+
+
+def test_where_links_lead_is_asked_again_when_that_failed(node_of: MakeNode, driver_of: MakeDriver) -> None:
+    node = node_of(nvswitched(a100s(2)))
+    node.scenario.fail("nvmlDeviceGetNvLinkRemoteDeviceType", fakenvml.UNKNOWN)
+    driver = driver_of(node)
+    assert driver.look().gpus[0].via_switch == 0
+    node.scenario.fail("nvmlDeviceGetNvLinkRemoteDeviceType", 0)
+    assert driver.look().gpus[0].via_switch == 12
+
+
+def test_a_switch_need_not_have_a_pci_address(node_of: MakeNode, driver_of: MakeDriver) -> None:
+    """In a virtual machine, or in a rack whose switches are no PCI devices of the node."""
+    node = node_of(nvswitched(a100s(2)))
+    node.scenario.fail("nvmlDeviceGetNvLinkRemotePciInfo_v2", fakenvml.NOT_SUPPORTED)
+    view = driver_of(node).look()
+    assert [(g.via_switch, g.state.known) for g in view.gpus] == [(12, True)] * 2
+
+
+@pytest.mark.parametrize(("code", "state"), [(fakenvml.GPU_IS_LOST, "GpuLost"), (fakenvml.UNKNOWN, "unknown")])
+def test_a_gpu_without_ecc_is_asked_something_all_the_same(
+    node_of: MakeNode, driver_of: MakeDriver, code: int, state: str
+) -> None:
+    """A consumer's card knows none of what tells of memory errors, and falls off the bus as others do."""
+    node = node_of(
+        a100s(2, ecc_uncorrected=-1, ecc_corrected=-1, retired=-1, remap_pending=-1, recovery=None, mig=None)
+    )
+    driver = driver_of(node)
+    assert states(driver.look()) == ["good", "good"]
+    node.scenario.fail("nvmlDeviceGetTemperature", code, gpu=1)
+    assert states(driver.look()) == ["good", state]
+
+
+def test_a_driver_that_takes_the_field_for_a_wrong_argument_has_no_word_for_recovery(
+    node_of: MakeNode, driver_of: MakeDriver
+) -> None:
+    """Before R565 there is no such field, and of a question for nothing else the whole call may fail."""
+    node = node_of(2)
+    node.scenario.fail("nvmlDeviceGetFieldValues", fakenvml.INVALID_ARGUMENT)
+    view = driver_of(node).look()
+    assert (states(view), view.errors, view.gpus[0].state.recovery_action) == (["good", "good"], (), "")
+
+
+def test_a_gpu_in_trouble_is_looked_for_more_and_more_seldom(node_of: MakeNode, driver_of: MakeDriver) -> None:
+    """Each start of the library is a moment without events of the other GPUs."""
+    node = node_of(2)
+    now = [0.0]
+    driver = driver_of(node, restart_seconds=30, clock=lambda: now[0])
+    starts = []
+    driver.look()
+    node.scenario.lose(1)
+    driver.look()
+    known = driver._started_at
+    for _ in range(200):
+        now[0] += 10
+        driver.look()
+        if driver._started_at != known:
+            known = driver._started_at
+            starts.append(known)
+    assert [b - a for a, b in pairwise(starts)][:6] == [60, 120, 240, 300, 300, 300]
+    node.scenario.recover(1)
+    now[0] += 300
+    driver.look()
+    assert states(driver.look()) == ["good", "good"]
+    node.scenario.lose(1)
+    driver.look()
+    driver.look()
+    now[0] += 30
+    driver.look()
+    assert driver._started_at == now[0], "the next trouble is a new one"
+
+
+def test_an_error_of_a_moment_is_no_reason_to_start_anew(node_of: MakeNode, driver_of: MakeDriver) -> None:
+    node = node_of(2)
+    now = [0.0]
+    driver = driver_of(node, restart_seconds=30, clock=lambda: now[0])
+    driver.look()
+    now[0] = 1000
+    node.scenario.fail("nvmlDeviceGetTemperature", fakenvml.UNKNOWN, gpu=1)
+    driver.look()
+    now[0] += 10
+    driver.look()
+    node.scenario.fail("nvmlDeviceGetTemperature", 0, gpu=1)
+    now[0] += 10
+    assert states(driver.look()) == ["good", "good"]
+    now[0] += 1000
+    driver.look()
+    assert driver._started_at == 0
+
+
+def test_a_gpu_that_was_lost_when_the_agent_began_is_seen_after_its_reset(
+    node_of: MakeNode, driver_of: MakeDriver
+) -> None:
+    node = node_of(2)
+    node.scenario.lose(1)
+    driver = driver_of(node)
+    assert states(driver.look()) == ["good"]
+    node.scenario.recover(1)
+    assert states(driver.look()) == ["good", "good"]
+
+
+def test_events_that_ended_begin_anew(node_of: MakeNode, driver_of: MakeDriver) -> None:
+    node = node_of(2)
+    heard: list[int] = []
+    driver = driver_of(node, listeners=Listeners(xid=lambda e: heard.append(e.xid), wake=lambda: None))
+    driver.look()
+    node.scenario.fail("nvmlEventSetWait_v2", fakenvml.UNINITIALIZED)
+    eventually(lambda: driver._events is not None and driver._events.ended)
+    node.scenario.fail("nvmlEventSetWait_v2", 0)
+    driver.look()
+    node.scenario.xid(1, 79)
+    eventually(lambda: heard == [79])
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("code", [fakenvml.UNKNOWN, fakenvml.GPU_IS_LOST])
+@pytest.mark.parametrize("order", [(2, 1, 0), (1, 2, 0), (0, 2, 1), (2, 0, 1)])
+def test_gpus_that_are_counted_in_another_order_are_told_apart(
+    node_of: MakeNode, driver_of: MakeDriver, order: tuple[int, ...], code: int
+) -> None:
+    """After a start of the library a GPU in trouble may have another number, and cannot say which it is."""
+    node = node_of(3)
+    driver = driver_of(node)
+    first = driver.look()
+    node.scenario.lose(0)
+    driver.look()
+    node.scenario.gpus = [node.scenario.gpus[n] for n in order]
+    for gpu in node.scenario.gpus:
+        gpu.lost = False
+    node.scenario.fail("nvmlDeviceGetHandleByIndex_v2", code, gpu=order.index(0))
+    for _ in range(2):
+        view = driver.look()
+        told = dict(zip([g.uuid for g in view.gpus], states(view), strict=True))
+        trouble = "GpuLost" if code == fakenvml.GPU_IS_LOST else "unknown"
+        assert told == {first.gpus[0].uuid: trouble, first.gpus[1].uuid: "good", first.gpus[2].uuid: "good"}
+    node.scenario.fail("nvmlDeviceGetHandleByIndex_v2", 0, gpu=order.index(0))
+    assert set(states(driver.look())) == {"good"}
