@@ -95,6 +95,7 @@ class DeviceTable:
         parts: set[str] = set()
         for item in text.split(","):
             name, _, since = item.strip().rpartition("=")
+            parts.update(self.conditions.acknowledge({name}, since=since))  # also of a GPU that is not listed now
             for device in self._devices.values():
                 unit = device.unit
                 if name in (unit.id, unit.value, *unit.parts):

@@ -22,8 +22,8 @@ from device_agent.units import Unit
 
 LINK: Final = 1000
 """Of one NVLink: links decide before PCIe does, whose levels in a set of 20 devices differ by at most 190 pairs x 5."""
-MAX_GROUPS: Final = 64
-"""Of one resource: with more that differ only NUMA nodes count."""
+MAX_GROUPS: Final = 32
+"""Of one resource: with more that differ only NUMA nodes count, as a search over them would keep others waiting."""
 
 Links = Mapping[tuple[str, str], int]
 """(UUID, UUID) of two GPUs, the smaller first -> active NVLinks between them, those through NVSwitches included."""

@@ -2,7 +2,7 @@
 
 import pytest
 from unit.health import news
-from unit.health.gpus import Gpus, gpu, mig
+from unit.health.gpus import RULES, Gpus, gpu, mig
 
 
 def test_an_acknowledgement_of_the_failure_lets_the_gpu_recover():
@@ -56,6 +56,21 @@ def test_an_acknowledgement_that_is_read_again_and_again_ends_no_failure_that_ca
     assert gpus.acknowledge("GPU-0") == ("GPU-0",), "as the inventory tells it now"
     gpus.looks(3)
     assert gpus.seen() == {"GPU-0": True}
+
+
+def test_a_failure_is_acknowledged_while_the_gpu_is_not_listed():
+    gpus = Gpus(gpu(0), gpu(1))
+    gpus.look()
+    gpus.xid(news.RESET_XID)
+    since = gpus.device("GPU-0").since
+    gpus.list()
+    gpus.scan(gpu(1))
+    gpus.seen()
+    gpus.now += RULES.removal_grace_seconds
+    gpus.scan(gpu(1))
+    gpus.list()
+    assert gpus.seen() == {"GPU-1": True}
+    assert gpus.acknowledge("GPU-0", since) == ("GPU-0",)
 
 
 def test_a_failure_that_finds_the_state_bad_is_acknowledged_alone():
