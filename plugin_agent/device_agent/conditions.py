@@ -175,7 +175,7 @@ class Conditions:
                 self._of(entry, (Kind.PART, part), wall=wall)
         for entry, part, watched in self._parts():
             check = look.checks.get(part.partition("/")[0])
-            if check is not None:
+            if check is not None and check.fresh:
                 changed |= self._looked(watched, check, self._rules[entry], look.driver, now=now, wall=wall)
         return changed
 

@@ -100,12 +100,14 @@ class Check:
     """One look at one device. `cause` is CamelCase, `message` for an admin; of Unknown: why there is no answer.
 
     `action`: what the driver says is to be done (NO_ACTION: nothing), '' where it has no word for it.
+    `fresh` False: the answer is that of an earlier look, and has been counted.
     """
 
     answer: Answer
     cause: str = ""
     message: str = ""
     action: str = ""
+    fresh: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import math
 import stat
 import sys
 from dataclasses import replace
@@ -71,7 +72,7 @@ def _ask_nvml(document: Document, roots: Roots, driver_root: Path) -> NvmlView |
 
     async def ask() -> NvmlView:
         # nobody else waits: a driver that starts takes its time
-        settings = replace(Settings(), nvml_deadline=Settings().scan_deadline)
+        settings = replace(Settings(), nvml_deadline=Settings().scan_deadline, nvml_slow=math.inf)
         session = NvmlSession(driver_root=driver_root, roots=roots, settings=settings, events=False)
         view = await session.look()
         await session.close()

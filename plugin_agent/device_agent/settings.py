@@ -21,7 +21,9 @@ class Settings:
     nvml_interval: float = 10.0
     """Between looks at NVIDIA's GPUs that nothing asked for."""
     nvml_deadline: float = 5.0
-    """A look at the GPUs that takes longer is a driver that hangs; it goes on in its thread, nothing waits for it."""
+    """A call that takes longer is a driver that hangs; it goes on in its thread, and nothing waits for it."""
+    nvml_slow: float = 30.0
+    """A look at the GPUs that takes longer reads the rest of them the next time: each call answers, and is slow."""
     nvml_first: float = 2.0
     """How long a scan waits for a look. A driver that starts may take longer: its devices come with a later scan."""
     nvml_restart: float = 30.0

@@ -27,8 +27,8 @@ class Worker:
     def busy(self) -> bool:
         return self._running is not None and self._running.is_alive()
 
-    async def call(self, work: Callable[[], T], *, seconds: float) -> T:
-        """What `work` returns or raises.
+    async def call(self, work: Callable[[], T], *, seconds: float | None) -> T:
+        """What `work` returns or raises. `seconds` None: whoever cancels the call decides how long is too long.
 
         Raises:
             WorkerBusyError: an earlier call still hangs.

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from device_agent.discovery.found import Roots
 from device_agent.nvml import library as nvml
@@ -23,10 +23,9 @@ from device_agent.nvml.library import (
     NvmlUnavailableError,
     Places,
 )
-from device_agent.nvml.model import Gpu, GpuSample, GpuState, NvmlView, XidEvent
+from device_agent.nvml.links import with_links
+from device_agent.nvml.model import Gpu, GpuSample, NvmlView, XidEvent, unanswered
 from device_agent.nvml.reading import (
-    LINK_TO_GPU,
-    LINK_TO_SWITCH,
     LOST,
     RESET,
     LinkEnd,
@@ -35,7 +34,9 @@ from device_agent.nvml.reading import (
     filled,
     of_error,
 )
+from device_agent.nvml.sampling import Samples
 from device_agent.nvml.surroundings import Surroundings, mig_minors, numa_node, surroundings
+from device_agent.nvml.versions import Versions
 
 logger = logging.getLogger(__name__)
 
@@ -64,14 +65,6 @@ class _Known:
     link_ends: tuple[LinkEnd, ...] = ()
 
 
-@dataclass(slots=True)
-class _Versions:
-    """Of the driver, and of CUDA as far as it goes; '' where not told."""
-
-    driver: str = ""
-    cuda: str = ""
-
-
 class Driver:
     """`listeners` None: no events are asked for. `own_dev`: where the library itself opens nodes."""
 
@@ -82,6 +75,7 @@ class Driver:
         roots: Roots,
         listeners: Listeners | None = None,
         restart_seconds: float = 30.0,
+        slow_seconds: float = 30.0,
         own_dev: Path = Path("/dev"),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -90,6 +84,7 @@ class Driver:
         self._roots = roots
         self._listeners = listeners
         self._restart_seconds = restart_seconds
+        self._slow_seconds = slow_seconds
         self._places = Places(own_dev=own_dev, host_dev=roots.dev)
         self._library: Library | None = None
         self._started: Surroundings | None = None
@@ -103,14 +98,20 @@ class Driver:
         self._gone = False
         self._epoch = 0
         self._known: dict[str, _Known] = {}
-        self._versions = _Versions()
+        self._versions = Versions()
         self._caps: dict[str, int] = {}
         self._last: tuple[Gpu, ...] = ()
+        self._numbered = False
+        """All GPUs were read since the library was started, so an index says which GPU it is."""
+        self._next = 0
+        """The index that a look begins with."""
+        self._hurried = False
+        self._samples = Samples(lambda index: self._reading(index, []), gone=self._driver_gone)
 
     @property
-    def doing(self) -> str:
-        """The call in progress; asked from other threads."""
-        return self._library.doing if self._library else ""
+    def progress(self) -> tuple[str, float]:
+        """The call in progress or '', and since when, monotonic seconds; asked from other threads."""
+        return self._library.progress if self._library else ("", 0.0)
 
     def look(self) -> NvmlView:
         """Everything, as it is now. Never raises for what a driver does."""
@@ -148,23 +149,13 @@ class Driver:
             unavailable=reason,
         )
 
-    def sample(self) -> tuple[GpuSample, ...]:
-        """Telemetry of the GPUs of the last look and their MIG devices; of those that answer."""
-        samples: list[GpuSample] = []
-        if self._started is None:
-            return ()
-        for gpu in self._last:
-            try:
-                reading = self._reading(gpu.index, [])
-                samples.append(reading.sample(gpu.uuid))
-                if gpu.mig_mode:
-                    samples += reading.mig_samples()
-            except NvmlCallError:
-                continue  # its state tells
-            except DriverGoneError:
-                if self._library is None or self._library.gone:
-                    return ()
-        return tuple(samples)
+    def sample(self, *, enough: Callable[[], bool] = lambda: False) -> tuple[GpuSample, ...]:
+        """Telemetry of the GPUs of the last look and their MIG devices; `enough` as in `Samples.take`."""
+        return self._samples.take(self._last, enough=enough) if self._started is not None else ()
+
+    def hurry(self) -> None:
+        """Whatever is being read ends after the GPU that it has come to; called from another thread, before `close`."""
+        self._hurried = True
 
     def close(self) -> None:
         """Lets go of the driver."""
@@ -218,8 +209,9 @@ class Driver:
         before = self._epoch
         self._count_loads(around)
         if self._epoch != before:
-            self._versions = _Versions()
+            self._versions = Versions()
         self._started, self._started_at = around, self._clock()
+        self._numbered = False
         for known in self._known.values():
             known.facts, known.link_states = None, None
         logger.info("nvml started", extra={"library": library.path, "epoch": self._epoch})
@@ -271,13 +263,14 @@ class Driver:
             count = self._library.ask("nvmlDeviceGetCount")
         except NvmlCallError as error:
             raise NvmlSilentError(f"NVML does not answer: {error}") from error
-        self._read_versions(errors)
+        self._versions.read(self._library, errors)
         self._caps = caps = cap_numbers(mig_minors(self._roots)) or self._caps
         self._strangers = False
         nameless: dict[int, NvmlCallError] = {}
-        found = [gpu for index in range(count) if (gpu := self._gpu(index, caps, errors, nameless))]
+        found = self._gpus(count, caps, errors, nameless)
         found += self._recognised(nameless, found)
-        self._last = tuple(self._with_links(sorted(found, key=lambda gpu: gpu.index)))
+        ends = {uuid: known.link_ends for uuid, known in self._known.items()}
+        self._last = with_links(sorted(found, key=lambda gpu: gpu.index), ends)
         return NvmlView(
             gpus=self._last,
             driver_version=self._versions.driver,
@@ -287,26 +280,32 @@ class Driver:
             errors=tuple(dict.fromkeys(errors))[:MAX_ERRORS],
         )
 
-    def _read_versions(self, errors: list[str]) -> None:
-        """Once for each load of the driver.
-
-        The older call for CUDA's: its successor asks libcuda.so.1, which a container with the driver capability
-        `utility` alone has not, nor a process whose library comes from another root (nvml.h).
-        """
-        told = self._versions
-        told.driver = told.driver or self._told("nvmlSystemGetDriverVersion", errors) or ""
-        if not told.cuda and (number := self._told("nvmlSystemGetCudaDriverVersion", errors)):
-            told.cuda = f"{number // 1000}.{number % 1000 // 10}"
-
-    def _told(self, function: str, errors: list[str]) -> Any:
-        """What the library says of the whole node, None where it says nothing."""
-        assert self._library is not None
-        try:
-            return self._library.ask(function)
-        except NvmlCallError as error:
-            if not error.says_nothing_there:
-                errors.append(str(error))
-            return None
+    def _gpus(
+        self, count: int, caps: dict[str, int], errors: list[str], nameless: dict[int, NvmlCallError]
+    ) -> list[Gpu]:
+        """Those that say which they are. Where a slow driver takes the look's time, the rest are as they were."""
+        found: list[Gpu] = []
+        before = {gpu.index: gpu for gpu in self._last} if self._numbered else {}
+        first = self._next if self._next < count else 0
+        following: int | None = None
+        end = time.monotonic() + self._slow_seconds
+        for n in range(count):
+            index = (first + n) % count
+            late = n > 0 and (self._hurried or time.monotonic() >= end)
+            if late and index in before:
+                gpu = before[index]
+                found.append(replace(gpu, state=replace(gpu.state, asked=False)))
+                following = index if following is None else following
+            elif not self._hurried and (gpu_now := self._gpu(index, caps, errors, nameless)):
+                found.append(gpu_now)
+        self._next = following or 0
+        if following is not None:
+            errors.append(
+                f"NVML is slow: a look at {count} GPUs takes more than {self._slow_seconds:g} s; "
+                "the next one goes on with those that had no turn"
+            )
+        self._numbered = self._numbered or not nameless
+        return found
 
     def _gpu(
         self, index: int, caps: dict[str, int], errors: list[str], nameless: dict[int, NvmlCallError]
@@ -328,11 +327,14 @@ class Driver:
             return None
         return replace(before, index=index, state=of_error(mine))
 
+    def _driver_gone(self) -> bool:
+        return self._library is None or self._library.gone
+
     def _of_one(self, error: NvmlCallError | DriverGoneError) -> NvmlCallError:
         """What one GPU said. Raises DriverGoneError when that holds for all."""
         if isinstance(error, NvmlCallError):
             return error
-        if self._library is None or self._library.gone:
+        if self._driver_gone():
             raise error
         return NvmlCallError(nvml.UNKNOWN, str(error))
 
@@ -376,25 +378,3 @@ class Driver:
         if states is not None and states != known.link_states and (ends := reading.link_ends(states)) is not None:
             known.link_states, known.link_ends = states, ends
         return replace(facts, index=index, mig_mode=mode, migs=migs, state=reading.state())
-
-    def _with_links(self, gpus: list[Gpu]) -> list[Gpu]:
-        """A link to a GPU that this process does not see leads nowhere."""
-        by_address = {gpu.pci_address: gpu.uuid for gpu in gpus if gpu.pci_address}
-        linked = []
-        for gpu in gpus:
-            links: dict[str, int] = {}
-            switched = 0
-            known = self._known.get(gpu.uuid)
-            for end in known.link_ends if known else ():
-                peer = by_address.get(end.address)
-                if end.kind == LINK_TO_SWITCH:
-                    switched += 1
-                elif end.kind == LINK_TO_GPU and peer:
-                    links[peer] = links.get(peer, 0) + 1
-            linked.append(replace(gpu, nvlinks=links, via_switch=switched))
-        return linked
-
-
-def unanswered(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
-    """GPUs as they were, their state not known."""
-    return tuple(replace(gpu, state=GpuState(known=False)) for gpu in gpus)

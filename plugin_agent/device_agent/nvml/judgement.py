@@ -28,13 +28,13 @@ def look(view: NvmlView) -> Look:
 def _check(gpu: Gpu) -> Check:
     state = gpu.state
     if not state.known:
-        return Check(Answer.UNKNOWN, message=f"{gpu.uuid} does not answer the driver's library")
+        return Check(Answer.UNKNOWN, message=f"{gpu.uuid} does not answer the driver's library", fresh=state.asked)
     failures = state.failures
     action = state.recovery_action
     if not failures and action not in ("", NO_ACTION):
         failures = ((RECOVERY_ACTION, f"the driver asks for a recovery action: {action}"),)
     if not failures:
-        return Check(Answer.GOOD, action=action)
+        return Check(Answer.GOOD, action=action, fresh=state.asked)
     first = next((f for f in failures if f[0] == LOST), failures[0])
     others = [cause for cause, _ in failures if cause != first[0]]
     return Check(
@@ -42,6 +42,7 @@ def _check(gpu: Gpu) -> Check:
         cause=first[0],
         message=first[1] + (f"; also {', '.join(others)}" if others else ""),
         action=action,
+        fresh=state.asked,
     )
 
 

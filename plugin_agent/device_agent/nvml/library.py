@@ -9,6 +9,7 @@ import ctypes
 import errno
 import importlib
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,8 +108,8 @@ class Library:
     def __init__(self, module: ModuleType, *, path: str) -> None:
         self.module = module
         self.path = path
-        self.doing = ""
-        """The call in progress, for whoever waits for it in another thread."""
+        self.progress = ("", 0.0)
+        """The call in progress or '', and since when, monotonic seconds; for whoever waits in another thread."""
 
     def ask(self, function: str, *arguments: object, of: str = "") -> Any:
         """`pynvml.<function>(*arguments)`. `of`: what it concerns, such as `GPU 3`, for messages.
@@ -118,7 +119,7 @@ class Library:
             NvmlCallError: this call failed.
         """
         what = f"{function} of {of}" if of else function
-        self.doing = what
+        self.progress = what, time.monotonic()
         try:
             return getattr(self.module, function)(*arguments)
         except self.module.NVMLError as error:
@@ -129,7 +130,7 @@ class Library:
         except UnicodeDecodeError as error:  # pynvml makes text of what a device tells
             raise NvmlCallError(UNKNOWN, f"{what}: {error}") from error
         finally:
-            self.doing = ""
+            self.progress = "", time.monotonic()
 
     @property
     def gone(self) -> bool:

@@ -1,7 +1,7 @@
 """What NVML tells, as values. Nothing here calls the library."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,7 @@ class Mig:
 class GpuState:
     """One look at a GPU's state. `known` False: it did not answer in time, or only with an error that says nothing.
 
+    `asked` False: a slow driver took the time of the look, and this is the state of an earlier one.
     `failures`: (CamelCase reason, message for an admin) of everything that is wrong, such as GpuLost,
     UncorrectableEcc, RetiredPagesPending, RowRemapFailed, ResetRequired. `recovery_action`: the driver's own word on
     what is to be done, None, Reset, Reboot, DrainP2P, DrainAndReset, RecoverImexDomain, BusReset or SystemReboot;
@@ -32,6 +33,7 @@ class GpuState:
     """
 
     known: bool = True
+    asked: bool = True
     failures: tuple[tuple[str, str], ...] = ()
     recovery_action: str = ""
 
@@ -60,6 +62,11 @@ class Gpu:
     nvlinks: Mapping[str, int] = field(default_factory=dict)
     via_switch: int = 0
     state: GpuState = GpuState()
+
+
+def unanswered(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
+    """GPUs as they were, their state not known."""
+    return tuple(replace(gpu, state=GpuState(known=False)) for gpu in gpus)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,19 +1,32 @@
-"""NVML for the event loop: every call in one thread with a deadline, so that a driver that hangs holds nobody up."""
+"""NVML for the event loop: every call in one thread with a deadline, so that a driver that hangs holds nobody up.
+
+The deadline is of each call of the library: one that does not come back in time is a driver that hangs. A look of many
+calls that all come back, late, is a driver that is slow, and is waited for.
+"""
 
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Final, TypeVar
 
 from device_agent.discovery.found import Roots
-from device_agent.nvml.driver import CLOSE_SECONDS, Driver, Listeners, unanswered
-from device_agent.nvml.model import GpuSample, NvmlView, XidEvent
+from device_agent.nvml.driver import CLOSE_SECONDS, Driver, Listeners
+from device_agent.nvml.model import GpuSample, NvmlView, XidEvent, unanswered
 from device_agent.settings import Settings
 from device_agent.worker import Worker, WorkerBusyError
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_TURN_SECONDS: Final = 0.2
+"""Samples that are done within this time keep no look waiting."""
+_LEAST_SECONDS: Final = 0.005
+"""Between two looks at a call that is due."""
 
 
 class NvmlSession:
@@ -38,8 +51,14 @@ class NvmlSession:
         self.on_wake: Callable[[], None] | None = None
         self._loop = asyncio.get_running_loop()
         self._deadline = settings.nvml_deadline
+        self._slow = settings.nvml_slow
         self._worker = Worker("nvml")
         self._turn = asyncio.Lock()
+        self._waiting = 0
+        """Looks that are due: samples make way for them."""
+        self._looking: asyncio.Task[NvmlView] | None = None
+        """A look that was begun and whose answer nobody has had yet."""
+        self._begun = 0.0
         self._closed = False
         self._told: tuple[str, ...] = ()
         self._driver = Driver(
@@ -47,37 +66,67 @@ class NvmlSession:
             roots=roots,
             listeners=Listeners(xid=self._xid, wake=self._wake) if events else None,
             restart_seconds=settings.nvml_restart,
+            slow_seconds=settings.nvml_slow,
             own_dev=own_dev,
         )
 
     @property
     def hung(self) -> bool:
-        """A call has not come back in time, and still has not."""
+        """A look or sample has not come back in time, and still has not."""
         return self._worker.busy
 
     async def look(self) -> NvmlView:
-        """Everything as it is now, or after the deadline why there is no answer. Never raises."""
-        async with self._turn:
-            try:
-                view = await self._worker.call(self._driver.look, seconds=self._deadline)
-            except (TimeoutError, WorkerBusyError):
-                view = self._hung()
-            except Exception as error:
-                logger.exception("nvml look")
-                view = self._as_before(f"NVML cannot be asked: {error!r}")
-            else:
-                self.last = view
-            self.view = view
+        """Everything as it is now, or why there is no answer. Never raises.
+
+        A look that hung, or is slow, goes on; when it has come back, its answer is that of the next call.
+        """
+        self._waiting += 1
+        try:
+            async with self._turn:
+                view = self.view = await self._look()
+        finally:
+            self._waiting -= 1
         self._tell(view)
         return view
 
+    async def _look(self) -> NvmlView:
+        if self._looking is None:
+            if self._worker.busy:  # with samples
+                return self._hung()
+            self._looking, self._begun = self._start(self._driver.look), time.monotonic()
+        looking = self._looking
+        # the first has nothing to fall back on, and whoever waits for the devices wants to know why they do not come
+        patience = self._slow if self.last is None else None
+        if not await self._answered(looking, begun=self._begun, seconds=patience):
+            return self._hung() if self._silent_for(self._begun) >= self._deadline else self._slow_start()
+        self._looking = None
+        try:
+            self.last = looking.result()
+        except Exception as error:
+            logger.exception("nvml look")
+            return self._as_before(f"NVML cannot be asked: {error!r}")
+        return self.last
+
     async def sample(self) -> tuple[GpuSample, ...]:
-        """Telemetry of every GPU and MIG device that answers; nothing while the driver hangs. Never raises."""
+        """Telemetry of every GPU and MIG device that answers; nothing while the driver hangs. Never raises.
+
+        A slow driver gives samples of some GPUs at a time while a look is due; those of the others are older then.
+        """
         async with self._turn:
-            try:
-                return await self._worker.call(self._driver.sample, seconds=self._deadline)
-            except (TimeoutError, WorkerBusyError):
+            if self._worker.busy or self._looking is not None:
                 return ()
+            begun = time.monotonic()
+
+            def enough() -> bool:
+                due = self._waiting > 0 and time.monotonic() - begun > _TURN_SECONDS
+                return due or self._closed
+
+            sampling = self._start(lambda: self._driver.sample(enough=enough))
+            if not await self._answered(sampling, begun=begun):
+                sampling.cancel()  # the thread goes on, for nobody
+                return ()
+            try:
+                return sampling.result()
             except Exception:
                 logger.exception("nvml sample")
                 return ()
@@ -85,12 +134,42 @@ class NvmlSession:
     async def close(self) -> None:
         """Lets go of the driver, unless it hangs."""
         self._closed = True
+        self._driver.hurry()
         async with self._turn:
+            if self._looking is not None:
+                await self._answered(self._looking, begun=self._begun, seconds=self._deadline)
+                self._looking.cancel()
+                self._looking = None
             with contextlib.suppress(TimeoutError, WorkerBusyError):
                 await self._worker.call(self._driver.close, seconds=self._deadline + CLOSE_SECONDS)
 
+    def _start(self, work: Callable[[], T]) -> asyncio.Task[T]:
+        return self._loop.create_task(self._worker.call(work, seconds=None))
+
+    async def _answered(self, work: "asyncio.Task[T]", *, begun: float, seconds: float | None = None) -> bool:
+        """Whether it has come to its end, before a call of it is overdue, or `seconds` are over."""
+        until = None if seconds is None else time.monotonic() + seconds
+        while not work.done():
+            left = self._deadline - self._silent_for(begun)
+            if until is not None:
+                left = min(left, until - time.monotonic())
+            if left <= 0:
+                return False
+            await asyncio.wait({work}, timeout=max(left, _LEAST_SECONDS))
+        return True
+
+    def _silent_for(self, begun: float) -> float:
+        """Seconds since the driver gave the last sign of life; a call that waits in line for another has none."""
+        return time.monotonic() - max(begun, self._driver.progress[1])
+
+    def _slow_start(self) -> NvmlView:
+        return NvmlView(
+            unavailable=f"NVML is slow: the first look at the GPUs takes more than {self._slow:g} s, as each call "
+            "answers late; nvidia-smi on the node tells whether persistence mode is off, or what else the driver does"
+        )
+
     def _hung(self) -> NvmlView:
-        doing = self._driver.doing
+        doing = self._driver.progress[0]
         if not doing and self.view is not None and self.view.unavailable.startswith("NVML hangs"):
             return self.view
         return self._as_before(f"NVML hangs: {doing or 'the driver'} does not answer")

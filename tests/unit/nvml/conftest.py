@@ -56,6 +56,7 @@ def driver_of() -> Iterator[MakeDriver]:
         *,
         listeners: Listeners | None = None,
         restart_seconds: float = 0.0,
+        slow_seconds: float = 30.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> Driver:
         driver = Driver(
@@ -63,6 +64,7 @@ def driver_of() -> Iterator[MakeDriver]:
             roots=node.roots,
             listeners=listeners,
             restart_seconds=restart_seconds,
+            slow_seconds=slow_seconds,
             own_dev=node.roots.dev,
             clock=clock,
         )

@@ -4,10 +4,11 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 
 import fakenvml
 import pytest
-from device_agent.nvml.model import XidEvent
+from device_agent.nvml.model import GpuSample, XidEvent
 from device_agent.nvml.session import NvmlSession
 from device_agent.settings import Settings
 from fakenvml import a100s, nvswitched
@@ -21,11 +22,11 @@ async def until(condition: Callable[[], object], *, seconds: float = 5.0) -> Non
 
 
 @pytest.fixture
-async def session_of() -> AsyncIterator[Callable[[GpuNode], NvmlSession]]:
+async def session_of() -> AsyncIterator[Callable[..., NvmlSession]]:
     made: list[tuple[NvmlSession, GpuNode]] = []
 
-    def make(node: GpuNode) -> NvmlSession:
-        settings = Settings(nvml_deadline=0.8, nvml_restart=0.5)
+    def make(node: GpuNode, **values: float) -> NvmlSession:
+        settings = replace(Settings(nvml_deadline=0.8, nvml_restart=0.5), **values)
         session = NvmlSession(driver_root=node.driver_root, roots=node.roots, settings=settings, own_dev=node.roots.dev)
         made.append((session, node))
         return session
@@ -39,7 +40,7 @@ async def session_of() -> AsyncIterator[Callable[[GpuNode], NvmlSession]]:
     assert "nvml-events" not in {thread.name for thread in threading.enumerate()}
 
 
-MakeSession = Callable[[GpuNode], NvmlSession]
+MakeSession = Callable[..., NvmlSession]
 
 
 def listen(session: NvmlSession) -> tuple[list[XidEvent], list[float]]:
@@ -213,3 +214,80 @@ async def test_a_lost_gpu_has_no_sample_and_the_others_have(node_of: MakeNode, s
     await session.look()
     node.scenario.lose(1)
     assert [s.uuid for s in await session.sample()] == [fakenvml.uuid(0), fakenvml.uuid(2)]
+
+
+async def test_a_slow_driver_is_no_hanging_one(node_of: MakeNode, session_of: MakeSession) -> None:
+    """Each call takes a fraction of the deadline, all of them many times as long."""
+    node = node_of(8)
+    node.scenario.slow(seconds=0.01)
+    session = session_of(node)
+    begun = time.monotonic()
+    view = await session.look()
+    assert time.monotonic() - begun > 0.8, "longer than the deadline of a call"
+    assert (view.unavailable, len(view.gpus)) == ("", 8)
+    assert {gpu.state.known for gpu in view.gpus} == {True}
+    node.scenario.gpus[7].ecc_uncorrected = 3
+    node.scenario.write()
+    assert (await session.look()).gpus[7].state.failures[0][0] == "UncorrectableEcc"
+
+
+async def test_a_look_that_hung_is_not_lost_when_it_comes_back(node_of: MakeNode, session_of: MakeSession) -> None:
+    node = node_of(2)
+    session = session_of(node)
+    await session.look()
+    node.scenario.gpus[1].ecc_uncorrected = 1
+    node.scenario.hang("nvmlDeviceGetTotalEccErrors", gpu=0, seconds=30)
+    assert (await session.look()).unavailable.startswith("NVML hangs")
+    node.scenario.hang("nvmlDeviceGetTotalEccErrors", gpu=0, seconds=0)
+    await until(lambda: not session.hung)
+    node.scenario.hang(seconds=30)
+    view = await session.look()
+    assert (view.unavailable, view.gpus[1].state.failures[0][0]) == ("", "UncorrectableEcc")
+
+
+async def test_a_first_look_that_takes_very_long_says_so(node_of: MakeNode, session_of: MakeSession) -> None:
+    node = node_of(4)
+    node.scenario.slow(seconds=0.02)
+    session = session_of(node, nvml_slow=0.3)
+    view = await session.look()
+    assert view.gpus == ()
+    assert view.unavailable.startswith("NVML is slow: the first look at the GPUs takes more than 0.3 s")
+    while view.unavailable:
+        view = await session.look()
+    assert len(view.gpus) == 4
+
+
+async def test_a_look_does_not_wait_for_all_the_samples(node_of: MakeNode, session_of: MakeSession) -> None:
+    node = node_of(8)
+    session = session_of(node)
+    await session.look()
+    assert len(await session.sample()) == 8
+    node.scenario.gpus[7].temperature = 77
+    node.scenario.slow("nvmlDeviceGetPowerUsage", seconds=0.2)  # 1.6 s for the samples of all
+    sample = asyncio.ensure_future(session.sample())
+    await asyncio.sleep(0.05)
+    begun = time.monotonic()
+    await session.look()
+    assert time.monotonic() - begun < 0.8
+    assert len(await sample) == 8, "those not reached are as they were"
+    samples: tuple[GpuSample, ...] = ()
+    for _ in range(8):
+        sample = asyncio.ensure_future(session.sample())
+        await asyncio.sleep(0.01)
+        await session.look()
+        samples = await sample
+    assert samples[7].temperature_celsius == 77, "each has its turn"
+
+
+async def test_a_slow_look_does_not_keep_the_driver_open_for_long(node_of: MakeNode, session_of: MakeSession) -> None:
+    node = node_of(8)
+    session = session_of(node)
+    await session.look()
+    node.scenario.slow("nvmlDeviceGetTemperature", seconds=0.3)
+    look = asyncio.ensure_future(session.look())
+    await asyncio.sleep(0.05)
+    begun = time.monotonic()
+    await session.close()
+    assert time.monotonic() - begun < 1.5
+    assert look.done()
+    assert not session.hung

@@ -6,8 +6,7 @@ import fakenvml
 import pytest
 from device_agent.contract.document import Document, parse_resource
 from device_agent.discovery.scanner import Scanner
-from device_agent.nvml.driver import unanswered
-from device_agent.nvml.model import NvmlView
+from device_agent.nvml.model import NvmlView, unanswered
 from device_agent.selection import select
 from device_agent.units import Identity, Selection
 from unit.nvml.conftest import GpuNode, MakeDriver, MakeNode
