@@ -126,7 +126,11 @@ class Agent:
         self._settled = False
         self._tasks = Supervisor()
         self._offers = Offers(
-            self._table, make=self._registration, spawn=self._tasks.keep, settle=settings.stream_settle
+            self._table,
+            make=self._registration,
+            spawn=self._tasks.keep,
+            settle=settings.stream_settle,
+            wait_for=self._wait_for,
         )
         self._publishing: asyncio.TimerHandle | None = None
 
@@ -280,6 +284,12 @@ class Agent:
             allocated=self._holders.allocated,
             changed=self._publish_soon,
         )
+
+    def _wait_for(self, name: str) -> str:
+        """A driver that starts may take its time; one that hangs is told by its deadline, and waited for no more."""
+        if self._gpus.awaited and any(devices.nvml for devices in self._table.entry(name).devices):
+            return "the NVIDIA driver has not answered yet"
+        return ""
 
     # What others see
 

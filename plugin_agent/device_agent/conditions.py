@@ -40,6 +40,8 @@ from device_agent.units import Unit
 
 RECOVERING: Final = "Recovering"
 """The reason of a device whose checks are good again, but not often enough yet."""
+NO_ANSWER: Final = "NoAnswer"
+"""The reason of a device whose last check gave no answer, where nothing better is known: it is what it was before."""
 UNHEALTHY_WHEN: Final = "UnhealthyWhen"
 """The reason of a device that matches its entry's `health.unhealthyWhen`."""
 _TOLERANCE: Final = 0.9
@@ -78,11 +80,12 @@ class Verdict:
 
 @dataclass(slots=True)
 class _Watched:
-    """`counted`: when a check counted last, monotonic seconds."""
+    """`counted`: when a check counted last, monotonic seconds. `silent`: `unanswered` as one word."""
 
     condition: Condition
     counted: float | None = None
     unanswered: str = ""
+    silent: str = ""
 
 
 _EARLY: Final = 100
@@ -167,7 +170,7 @@ class Conditions:
         changed = False
         if look.unanswered:
             for _, _, watched in self._parts():
-                changed |= self._unanswered(watched, look.unanswered)
+                changed |= self._unanswered(watched, look.unanswered, look.cause)
             return changed
         self._last = look
         for entry in self._physical:
@@ -263,12 +266,14 @@ class Conditions:
         known = [conditions[name] for name in names if name in conditions]
         if not known:
             return _FINE
-        unanswered = next((w.unanswered for w in known if w.unanswered), "")
+        silent, unanswered = next(((w.silent, w.unanswered) for w in known if w.unanswered), ("", ""))
         bad = [w.condition for w in known if not w.condition.state.offered]
         if not bad:
             since = max((w.condition.since for w in known if w.condition.state is State.HEALTHY), default=None)
             message = next((w.condition.message for w in known if w.condition.message), "")
-            return Verdict(offered=True, message=unanswered or message, since=since, unanswered=unanswered)
+            if unanswered:  # since now, where that is news
+                return Verdict(offered=True, reason=silent, message=unanswered, unanswered=unanswered)
+            return Verdict(offered=True, message=message, since=since)
         worst = min(bad, key=lambda c: (c.state is State.RECOVERING, c.since))
         reason, message = worst.cause, worst.message
         if worst.state is State.RECOVERING:
@@ -328,8 +333,9 @@ class Conditions:
             del self._watched[entry]
         self.revision += 1
 
-    def _unanswered(self, watched: _Watched, why: str) -> bool:
-        changed, watched.unanswered = watched.unanswered != why, why
+    def _unanswered(self, watched: _Watched, why: str, cause: str = "") -> bool:
+        changed = watched.unanswered != why
+        watched.unanswered, watched.silent = why, cause or (NO_ANSWER if why else "")
         return changed
 
     def _looked(
@@ -345,7 +351,7 @@ class Conditions:
     def _count(self, watched: _Watched, check: Check, rules: HealthRules, *, now: float, wall: datetime) -> bool:
         """Whether anything changed. Checks that follow each other faster than the interval are one."""
         if check.answer is Answer.UNKNOWN:
-            return self._unanswered(watched, check.message or "it gives no answer")
+            return self._unanswered(watched, check.message or "it gives no answer", check.cause)
         before, answered = self.revision, self._unanswered(watched, "")
         early = watched.counted is not None and now - watched.counted < _TOLERANCE * rules.interval_seconds
         if check.answer is Answer.LOST or not early:

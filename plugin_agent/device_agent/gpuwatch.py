@@ -54,6 +54,11 @@ class GpuWatch:
         self._check_interval: float = 0
         """The shortest that an entry asks for."""
 
+    @property
+    def awaited(self) -> bool:
+        """The driver was asked for the first time, and has neither answered nor run out of time."""
+        return self._session is not None and self._view is None
+
     async def for_scan(self, document: Document) -> NvmlView | None:
         """What the driver tells now, or told last when it takes its time; None where nobody asks for its devices."""
         if not any(map(_asks, document.resources)):
@@ -123,4 +128,4 @@ def _asks(resource: Resource) -> bool:
 def _devices(view: NvmlView) -> tuple[object, ...]:
     """What of a view a scan would see."""
     gpus = tuple(replace(gpu, state=GpuState()) for gpu in view.gpus)
-    return gpus, view.driver_version, view.cuda_version, "" if gpus else view.unavailable
+    return gpus, view.driver_version, view.cuda_version, view.unavailable

@@ -128,11 +128,12 @@ class Driver:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One look at physical devices. `unanswered`: why it told nothing about any, or ''."""
+    """One look at physical devices. `unanswered`: why it told nothing about any, or ''; `cause`: that, CamelCase."""
 
     checks: Mapping[str, Check]
     driver: Driver = Driver()
     unanswered: str = ""
+    cause: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,15 @@ DRAINING: Final = "Draining"
 """The device is there, and the configuration offers it no longer under this name and id."""
 HELD_AS: Final = "HeldAs"
 """The device is in use under another name or id, and offered again when it is free."""
+DRIVER_UNAVAILABLE: Final = "DriverUnavailable"
+"""The device is in use, and its driver does not tell whether it is there: only the id is known."""
 DUPLICATE: Final = "DuplicateIdentity"
 """Another device is listed with the same id."""
+
+_NO_LONGER_SHOWN: Final = (
+    "the driver shows it no more: nvidia-smi -L on the node lists what it has, the kernel's log (dmesg, NVRM lines) "
+    "says what happened"
+)
 
 
 def judge(
@@ -55,7 +62,7 @@ def judge(
         if device.present:
             present.judge(device)
         else:
-            reason, message = _why_gone(device, moved, selection, entries)
+            reason, message = _why_gone(device, moved, selection, entries, ledger)
             since = conditions.vanished(device.unit, wall=wall) if reason == MISSING else None
             device.unanswered = ""
             device.judge(Health.UNHEALTHY, reason, message, wall=wall, since=since)
@@ -133,7 +140,7 @@ class _Present:
                     f"in use by {surplus} of its former replicas; offered again when they are free",
                 )
             else:
-                health, message, since = Health.HEALTHY, verdict.message, verdict.since
+                health, reason, message, since = Health.HEALTHY, verdict.reason, verdict.message, verdict.since
         device.judge(health, reason, message, wall=self.wall, since=since)
 
     def _withheld(self, device: Device, *, keep: int) -> frozenset[str]:
@@ -156,22 +163,32 @@ class _Present:
 
 
 def _why_gone(
-    device: Device, present: Hardware, selection: Selection, entries: Mapping[str, Resource]
+    device: Device, present: Hardware, selection: Selection, entries: Mapping[str, Resource], ledger: Ledger
 ) -> tuple[str, str]:
     """(reason, message) of a device that the last selection does not have under this name and id."""
     unit = device.unit
+    note = selection.notes.get(unit.entry, "")
     if device.ghost and unit.entry in entries:
+        if note:
+            return DRIVER_UNAVAILABLE, f"a pod holds it, and whether it is there cannot be told: {note}"
         return MISSING, "the kubelet says that it is in use, and no scan has found it"
     if refused := selection.refused.get(unit.resource) or selection.refused.get(unit.entry):
         return DRAINING, refused
-    if unit.source == "nvml" and (note := selection.notes.get(unit.entry)):
-        return MISSING, note
     if unit.entry not in entries:
-        return DRAINING, "its resource left the configuration; listed until it is free"
+        return DRAINING, f"its resource left the configuration; {_until(device, ledger)}"
     if device.exclusive and (other := present.sharing(unit)) is not None:
-        return DRAINING, f"now {other.unit.id} of {other.unit.resource}; listed until it is free"
+        return DRAINING, f"now {other.unit.id} of {other.unit.resource}; {_until(device, ledger)}"
     for excluded in selection.excluded:
         named = excluded.id in (unit.id, unit.value) or excluded.hardware in unit.hardware
         if excluded.entry == unit.entry and named:
-            return DRAINING, f"excluded now: {excluded.reason}; listed until it is free"
+            return DRAINING, f"excluded now: {excluded.reason}; {_until(device, ledger)}"
+    if unit.source == "nvml":
+        return MISSING, note or _NO_LONGER_SHOWN
     return MISSING, "the last scan did not find it"
+
+
+def _until(device: Device, ledger: Ledger) -> str:
+    """How long a device that is offered no longer stays listed."""
+    if any(ledger.in_use(device.unit.resource, i) for i in device.leaving):
+        return "listed until it is free"
+    return "nobody holds it, it leaves the list in a moment" if ledger.known else "listed until it is known to be free"

@@ -14,10 +14,23 @@ Spawn = Callable[[str, Callable[[], Coroutine[Any, Any, None]]], "asyncio.Task[N
 
 
 class Offers:
-    """`make`: a registration for a name; `spawn`: starts a task; `settle`: seconds the kubelet takes to see an end."""
+    """`make`: a registration for a name; `spawn`: starts a task; `settle`: seconds the kubelet takes to see an end.
 
-    def __init__(self, table: DeviceTable, *, make: Callable[[str], Registration], spawn: Spawn, settle: float) -> None:
+    `wait_for`: what a name's first registration has to wait for, '' nothing: its devices are not known yet, and the
+    kubelet would be told of fewer.
+    """
+
+    def __init__(
+        self,
+        table: DeviceTable,
+        *,
+        make: Callable[[str], Registration],
+        spawn: Spawn,
+        settle: float,
+        wait_for: Callable[[str], str] = lambda _: "",
+    ) -> None:
         self._table = table
+        self._wait_for = wait_for
         self._make = make
         self._spawn = spawn
         self._settle = settle
@@ -37,7 +50,7 @@ class Offers:
         """The table's names as they are now; the lists of those in `changed` are others than before."""
         served = self._table.resources()
         for name in served:
-            if name not in self._registrations:
+            if name not in self._registrations and not self._wait_for(name):
                 self.offer(name)
         for name in tuple(self._registrations):
             if name not in served and not self._table.ours(name):
@@ -52,7 +65,7 @@ class Offers:
         none = RegistrationState(registered=False, since=None, message="not tried yet")
         states = self.states
         return tuple(
-            f"{name} is not registered: {state.message or none.message}"
+            f"{name} is not registered: {state.message or self._wait_for(name) or none.message}"
             for name in self._table.resources()
             if not (state := states.get(name, none)).registered
         )

@@ -120,9 +120,10 @@ class ScanLoop:
         gpus = await self._gpus.for_scan(wanted.document)
         begun = time.monotonic()
         held = self._table.held_ids()
+        known = frozenset(r.entry for r in self._table.snapshot().resources if r.devices) if gpus else frozenset()
         try:
             selection, errors = await self._worker.call(
-                lambda: self._look(wanted.document, gpus, held), seconds=self._settings.scan_deadline
+                lambda: self._look(wanted.document, gpus, held, known), seconds=self._settings.scan_deadline
             )
         except (TimeoutError, WorkerBusyError):
             self._complain(("the scan hangs, the last one counts",))
@@ -141,10 +142,10 @@ class ScanLoop:
         self._listeners.applied(Applied(accepted=wanted, gpus=gpus, changed=changed))
 
     def _look(
-        self, document: Document, gpus: NvmlView | None, held: frozenset[str]
+        self, document: Document, gpus: NvmlView | None, held: frozenset[str], known: frozenset[str]
     ) -> tuple[Selection, tuple[str, ...]]:
         """In the scan's thread: it reads the node's files."""
-        findings = self._scanner.scan(document, nvml=gpus)
+        findings = self._scanner.scan(document, nvml=gpus, known=known)
         return select(document, findings, exists=self._scanner.exists, held=held), findings.errors
 
     def _complain(self, errors: tuple[str, ...]) -> None:

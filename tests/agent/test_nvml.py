@@ -264,3 +264,80 @@ def test_the_scan_command_shows_gpus_and_what_is_left_out(node: Node, driver_of:
     driver.fail("nvmlInitWithFlags", fakenvml.VERSION_MISMATCH)
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     assert json.loads(run.stdout)["notes"][GPU].startswith("driver/library version mismatch")
+
+
+def inventory(api: ApiServer) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
+    """Resources by name and devices by id, as last written."""
+    status = api.written[-1] if api.written else {}
+    resources = {r["name"]: r for r in status.get("resources", ())}
+    return resources, {d["id"]: d for d in status.get("devices", ())}
+
+
+def test_a_driver_that_hangs_stands_in_the_inventory_with_its_reason(
+    node: Node, kubelet: Kubelet, start: Start, api: ApiServer, driver_of: MakeDriver
+) -> None:
+    driver = driver_of(2)
+    node.configure(document(gpus()))
+    flags, identity = reporting(api)
+    start(*driver.flags, *flags, settings={**NVML, "nvml_deadline": 0.3}, env=identity)
+    kubelet.wait_for(GPU, 2)
+    until(lambda: len(inventory(api)[1]) == 2, what="the inventory")
+    driver.hang(seconds=30)
+    until(lambda: inventory(api)[0][GPU].get("message", "").startswith("NVML hangs: "), what="the resource's message")
+    until(lambda: {d["health"] for d in inventory(api)[1].values()} == {"Unknown"}, what="unknown")
+    assert {d["reason"] for d in inventory(api)[1].values()} == {"DriverUnavailable"}
+    assert len(kubelet.healthy(GPU)) == 2, "unknown is not unhealthy"
+    driver.hang(seconds=0)
+    until(lambda: [d.get("reason") for d in inventory(api)[1].values()] == [None, None], what="good again")
+    until(lambda: "message" not in inventory(api)[0][GPU], what="nothing to say")
+
+
+def test_an_agent_that_starts_while_the_driver_hangs_lists_what_pods_hold_and_says_why_it_is_all(
+    node: Node, kubelet: Kubelet, start: Start, api: ApiServer, driver_of: MakeDriver
+) -> None:
+    driver = driver_of(4)
+    node.configure(document(gpus(), simulated()))
+    flags, identity = reporting(api)
+    settings = {**NVML, "nvml_deadline": 1.0, "nvml_first": 0.2}
+    first = start(*driver.flags, *flags, settings=settings, env=identity)
+    kubelet.wait_for(GPU, 4)
+    kubelet.admit("pod", GPU, 1)
+    [mine] = kubelet.ids_of("pod", GPU)
+    driver.hang(seconds=60)
+    first.kill()
+    lists = kubelet.registered(GPU)
+    start(*driver.flags, *flags, settings=settings, env=identity)
+    until(lambda: kubelet.registered("example.com/sim") == 2, what="others do not wait")
+    assert kubelet.registered(GPU) == lists, "until it is known that the driver hangs nothing is taken away"
+    until(lambda: kubelet.health(GPU) == {mine: "Unhealthy"}, what="what is held stays listed")
+    why = "NVML hangs: nvmlInitWithFlags does not answer"
+    until(lambda: inventory(api)[1].get(mine, {}).get("message", "").endswith(why), what="the cause")
+    resources, devices = inventory(api)
+    assert (devices[mine]["reason"], resources[GPU]["message"]) == ("DriverUnavailable", why)
+    driver.hang(seconds=0)
+    until(lambda: kubelet.healthy(GPU) == {uuid(i) for i in range(4)}, what="all of them")
+
+
+def test_on_a_slow_driver_failures_are_noticed_and_recoveries_counted(
+    node: Node, kubelet: Kubelet, start: Start, api: ApiServer, driver_of: MakeDriver
+) -> None:
+    """Each call takes a good part of the deadline, a look several times as long."""
+    driver = driver_of(8)
+    health = {"failureThreshold": 1, "recoveryThreshold": 1, "intervalSeconds": 1}
+    node.configure(document(gpus(health=health)))
+    flags, identity = reporting(api)
+    settings = {**NVML, "nvml_deadline": 0.3, "sample_interval": 0.1}
+    agent = start("--device-metrics=Prometheus", *driver.flags, *flags, settings=settings, env=identity)
+    kubelet.wait_for(GPU, 8)
+    driver.slow(seconds=0.02)
+    driver.gpus[7].ecc_uncorrected = 2
+    driver.write()
+    until(lambda: uuid(7) not in kubelet.healthy(GPU), seconds=20, what="noticed")
+    begun = time.monotonic()
+    driver.xid(3, 79)
+    until(lambda: uuid(3) not in kubelet.healthy(GPU), what="an event")
+    assert time.monotonic() - begun < 0.5
+    driver.gpus[7].ecc_uncorrected = 0
+    driver.write()
+    until(lambda: uuid(7) in kubelet.healthy(GPU), seconds=20, what="recovered")
+    assert agent.said("device gives no answer") == []

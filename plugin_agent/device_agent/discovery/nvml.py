@@ -20,9 +20,10 @@ _DRIVER: Final = "nvidia"
 
 
 class NvmlDevices:
-    """The source `nvml`. `view` None: nobody has asked the driver yet."""
+    """The source `nvml`. `view` None: the driver has not answered yet; `alone`: no other source is asked for."""
 
-    def __init__(self, tree: SysfsTree, view: NvmlView | None) -> None:
+    def __init__(self, tree: SysfsTree, view: NvmlView | None, *, alone: bool = False) -> None:
+        self._alone = alone
         self._tree = tree
         self._view = view or NvmlView()
         self._asked = view is not None
@@ -34,15 +35,23 @@ class NvmlDevices:
             return (*(self._gpu(gpu, wanted) for gpu in self._view.gpus), *self._silent(wanted))
         return tuple(find for gpu in self._view.gpus for find in self._migs(gpu, wanted))
 
-    def nothing(self, entry: DeviceEntry) -> str:  # noqa: ARG002 `reason` tells for all entries
-        return ""
+    def nothing(self, entry: DeviceEntry) -> str:  # noqa: ARG002 it is the same for all entries
+        """Where all that a pool serves is NVIDIA's, its nodes are told why they have none, sign or not."""
+        return self._none() if self._alone and self._asked and not self._view.gpus and not self._signs() else ""
 
-    def reason(self) -> str:
-        """Why there are no devices, '' where that is no news: a node without any sign of NVIDIA hardware."""
-        if self._view.gpus or not self._signs():
-            return ""
+    def reason(self, *, expected: bool = False) -> str:
+        """Why there are no devices, or nothing is known of them now; '' where all is well.
+
+        That there are none is no news on a node without any sign of NVIDIA hardware, unless there were some
+        (`expected`).
+        """
+        if self._view.gpus:
+            return self._view.unavailable
+        return self._none() if expected or self._signs() else ""
+
+    def _none(self) -> str:
         if not self._asked:
-            return "the NVIDIA driver has not been asked yet"
+            return "the NVIDIA driver has not answered yet"
         return self._view.unavailable or "the NVIDIA driver is loaded and has no GPU"
 
     def _signs(self) -> bool:

@@ -19,16 +19,20 @@ class Scanner:
     def __init__(self, roots: Roots) -> None:
         self._roots = roots
 
-    def scan(self, document: Document, *, nvml: NvmlView | None = None) -> Findings:
+    def scan(
+        self, document: Document, *, nvml: NvmlView | None = None, known: frozenset[str] = frozenset()
+    ) -> Findings:
         """What each entry's source finds, whoever comes to own it.
 
         A device that cannot be read never hides the others: it is left out, or found with a problem, and
         `errors` names it. Blocking: a driver may take its time to answer a read.
-        `nvml`: the last look at NVIDIA's GPUs; of those nothing is found without.
+        `nvml`: the last look at NVIDIA's GPUs; of those nothing is found without. `known`: names of entries that had
+        devices before, whose absence is news.
         """
         tree = SysfsTree(self._roots)
         pci = PciFunctions(tree)
-        gpus = NvmlDevices(tree, nvml)
+        alone = all(entry.nvml for resource in document.resources for entry in resource.devices)
+        gpus = NvmlDevices(tree, nvml, alone=alone)
         shared: dict[str, Source] = {
             "pci": pci,
             "sysfs": SysfsObjects(tree),
@@ -67,7 +71,8 @@ class Scanner:
             reasons={
                 i: reason
                 for i, resource in enumerate(document.resources)
-                if any(entry.nvml for entry in resource.devices) and (reason := gpus.reason())
+                if any(entry.nvml for entry in resource.devices)
+                and (reason := gpus.reason(expected=resource.name in known))
             },
         )
 

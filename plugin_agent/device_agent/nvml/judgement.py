@@ -11,14 +11,18 @@ from device_agent.nvml.model import Gpu, NvmlView, XidEvent
 
 LOST: Final = "GpuLost"
 """The failure that leaves no device to check: it counts at once."""
+UNAVAILABLE: Final = "DriverUnavailable"
+"""The driver tells nothing of any GPU: it hangs, or does not let itself be asked."""
 RECOVERY_ACTION: Final = "RecoveryActionPending"
 """The driver wants something done, and no failure beside it says what is wrong."""
+
+_SILENT: Final = "the driver's library gives no answer for this GPU alone; nvidia-smi -q on the node may tell more:"
 
 
 def look(view: NvmlView) -> Look:
     """One look of NVML."""
     if view.unavailable:
-        return Look(checks={}, unanswered=view.unavailable)
+        return Look(checks={}, unanswered=view.unavailable, cause=UNAVAILABLE)
     return Look(
         checks={gpu.uuid: _check(gpu) for gpu in view.gpus},
         driver=Driver(module=view.driver_load, epoch=view.epoch),
@@ -28,7 +32,7 @@ def look(view: NvmlView) -> Look:
 def _check(gpu: Gpu) -> Check:
     state = gpu.state
     if not state.known:
-        return Check(Answer.UNKNOWN, message=f"{gpu.uuid} does not answer the driver's library", fresh=state.asked)
+        return Check(Answer.UNKNOWN, message=f"{_SILENT} {gpu.uuid}", fresh=state.asked)
     failures = state.failures
     action = state.recovery_action
     if not failures and action not in ("", NO_ACTION):

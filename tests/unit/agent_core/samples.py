@@ -46,8 +46,13 @@ def unit(device: str, *, name: str = NAME, entry: str | None = None, hardware: s
     )
 
 
-def selection(*units: Unit, excluded: tuple[Excluded, ...] = (), refused: dict[str, str] | None = None) -> Selection:
-    return Selection(units=units, excluded=excluded, refused=refused or {})
+def selection(
+    *units: Unit,
+    excluded: tuple[Excluded, ...] = (),
+    refused: dict[str, str] | None = None,
+    notes: dict[str, str] | None = None,
+) -> Selection:
+    return Selection(units=units, excluded=excluded, refused=refused or {}, notes=notes or {})
 
 
 def held(*ids: str, name: str = NAME) -> Holders:

@@ -186,3 +186,53 @@ def test_a_device_that_an_edit_excludes_says_so_while_it_is_held():
     steps.scan(unit("a"), excluded=(Excluded(id="b", source="pci", entry=NAME, reason="MaxDevices"),))
     state = steps.device("b")
     assert (state.reason, "MaxDevices" in state.message) == ("Draining", True)
+
+
+# What is said of those that are gone
+
+
+def test_a_held_device_that_no_scan_found_has_the_cause_that_its_source_tells():
+    steps = Steps()
+    steps.list(held("GPU-a"))
+    steps.scan(notes={NAME: "NVML hangs: nvmlInitWithFlags does not answer"})
+    device = steps.device("GPU-a")
+    assert (device.health, device.reason) == (Health.UNHEALTHY, "DriverUnavailable")
+    assert device.message.endswith(": NVML hangs: nvmlInitWithFlags does not answer")
+    assert steps.seen() == {"GPU-a": False}
+    steps.scan()
+    assert (steps.device("GPU-a").reason, "no scan has found it" in steps.device("GPU-a").message) == ("Missing", True)
+    steps.scan(unit("GPU-a"))
+    assert steps.seen() == {"GPU-a": True}
+
+
+@pytest.mark.parametrize(
+    ("holders", "until"),
+    [
+        (held("a"), "listed until it is free"),
+        ({}, "nobody holds it, it leaves the list in a moment"),
+        (None, "listed until it is known to be free"),
+    ],
+)
+def test_how_long_a_device_stays_listed_depends_on_who_holds_it(holders, until: str):
+    steps = Steps()
+    steps.scan(unit("a"))
+    steps.list(holders)
+    steps.scan(excluded=(Excluded("a", "pci", NAME, "MigEnabled", "", hardware="devices/a"),))
+    assert (steps.device("a").reason, steps.device("a").message) == ("Draining", f"excluded now: MigEnabled; {until}")
+
+
+def test_a_device_that_is_excluded_while_its_driver_hangs_is_not_missing():
+    steps = Steps()
+    steps.scan(unit("GPU-a", source="nvml"))
+    steps.list(held("GPU-a"))
+    gone = Excluded("GPU-a", "nvml", NAME, "NotIncluded", "", hardware="devices/GPU-a")
+    steps.scan(excluded=(gone,), notes={NAME: "NVML hangs"})
+    assert steps.device("GPU-a").reason == "Draining"
+
+
+def test_a_gpu_that_its_driver_shows_no_more_has_advice():
+    steps = Steps()
+    steps.scan(unit("GPU-a", source="nvml"))
+    steps.list(held("GPU-a"))
+    steps.scan()
+    assert "nvidia-smi -L" in steps.device("GPU-a").message

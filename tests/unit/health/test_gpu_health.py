@@ -143,12 +143,13 @@ def test_without_answers_nothing_flips_and_it_is_told():
     gpus = Gpus(gpu(0), gpu(1))
     gpus.look()
     gpus.xid(news.RESET_XID, "GPU-1")
-    since = gpus.device("GPU-0").since
+    since = wall(gpus.now + 10)
     for _ in range(10):
         assert gpus.hang() == frozenset()
     good, bad = gpus.device("GPU-0"), gpus.device("GPU-1")
-    assert (good.health, good.unanswered, good.message, good.since) == (
+    assert (good.health, good.reason, good.unanswered, good.message, good.since) == (
         Health.HEALTHY,
+        "NoAnswer",
         "NVML hangs",
         "NVML hangs",
         since,
@@ -156,7 +157,8 @@ def test_without_answers_nothing_flips_and_it_is_told():
     assert (bad.health, bad.reason) == (Health.UNHEALTHY, "Xid79")
     assert bad.message.endswith("; now NVML hangs")
     gpus.look()
-    assert (gpus.device("GPU-0").unanswered, gpus.device("GPU-0").message) == ("", "")
+    again = gpus.device("GPU-0")
+    assert (again.reason, again.unanswered, again.message) == ("", "", "")
 
 
 def test_one_gpu_without_an_answer_says_nothing_of_the_others():

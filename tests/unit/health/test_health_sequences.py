@@ -101,14 +101,15 @@ def test_the_list_of_the_kubelet_is_what_is_told(sequence):
 @given(moments)
 def test_since_moves_with_the_state_or_a_new_failure_and_bad_news_have_a_reason(sequence):
     def state(device) -> tuple:
-        return device[0], device[1] == RECOVERING
+        healthy = device[0] is Health.HEALTHY
+        return device[0], device[1] == RECOVERING, healthy and bool(device[4])
 
     gpus = Gpus(*UNITS)
     before = told(gpus)
     for moment in sequence:
         apply(gpus, moment)
         now = told(gpus)
-        for device, (health, reason, message, since, _) in now.items():
+        for device, (health, reason, message, since, unanswered) in now.items():
             one_condition = device in ("GPU-0", "GPU-1")  # a partition tells the worst of several
             if one_condition:
                 moved = since != before[device][3]
@@ -119,7 +120,7 @@ def test_since_moves_with_the_state_or_a_new_failure_and_bad_news_have_a_reason(
                 assert reason
                 assert message
             else:
-                assert not reason
+                assert reason == ("NoAnswer" if unanswered else "")
         before = now
 
 

@@ -19,10 +19,10 @@ def entry(name: str, *devices: dict, **fields: object) -> dict:
     return {"name": name, "devices": list(devices), **fields}
 
 
-def chosen(node: GpuNode, view: NvmlView | None, *entries: dict) -> Selection:
+def chosen(node: GpuNode, view: NvmlView | None, *entries: dict, known: frozenset[str] = frozenset()) -> Selection:
     document = Document(resources=tuple(parse_resource(e, path="resources") for e in entries))
     scanner = Scanner(node.roots)
-    return select(document, scanner.scan(document, nvml=view), exists=scanner.exists)
+    return select(document, scanner.scan(document, nvml=view, known=known), exists=scanner.exists)
 
 
 def ids(selection: Selection) -> dict[str, list[str]]:
@@ -170,9 +170,7 @@ def test_why_nothing_is_found_stands_beside_the_entry(node_of: MakeNode, driver_
     view = driver_of(node).look()
     selection = chosen(node, view, entry("a.com/gpu", GPU), entry("a.com/tty", {"files": {"paths": ["/dev/tty*"]}}))
     assert selection.notes == {"a.com/gpu": view.unavailable}
-    assert chosen(node, None, entry("a.com/gpu", GPU)).notes == {
-        "a.com/gpu": "the NVIDIA driver has not been asked yet"
-    }
+    assert chosen(node, None, entry("a.com/gpu", GPU)).notes == {"a.com/gpu": "the NVIDIA driver has not answered yet"}
     assert chosen(node, NvmlView(), entry("a.com/gpu", GPU)).notes == {
         "a.com/gpu": "the NVIDIA driver is loaded and has no GPU"
     }
@@ -202,7 +200,34 @@ def test_a_gpu_that_the_driver_has_and_cannot_show_is_a_reason(node_of: MakeNode
 def test_a_node_without_nvidia_hardware_has_nothing_to_say(node_of: MakeNode) -> None:
     node = node_of(0)
     (node.roots.dev / "nvidiactl").unlink()
-    assert chosen(node, NvmlView(unavailable="no driver library"), entry("a.com/gpu", GPU)).notes == {}
+    view = NvmlView(unavailable="no driver library")
+    tty = entry("a.com/tty", {"files": {"paths": ["/dev/tty*"]}})
+    selection = chosen(node, view, entry("a.com/gpu", GPU), tty)
+    assert selection.notes == {}
+    assert {e.entry for e in selection.excluded} <= {"a.com/tty"}
+
+
+def test_a_pool_of_nvidia_devices_alone_is_told_why_there_are_none_and_that_is_no_fault(node_of: MakeNode) -> None:
+    """A node without any sign of such hardware may be in the pool for no reason, or its board is of another class."""
+    node = node_of(0)
+    (node.roots.dev / "nvidiactl").unlink()
+    selection = chosen(
+        node, NvmlView(unavailable="no driver library"), entry("a.com/gpu", GPU), entry("a.com/mig", MIG)
+    )
+    assert selection.notes == {}
+    assert {(e.entry, e.reason, e.message) for e in selection.excluded} == {
+        (name, "NothingFound", "devices[0]: no driver library") for name in ("a.com/gpu", "a.com/mig")
+    }
+    assert chosen(node, None, entry("a.com/gpu", GPU)).excluded == ()
+
+
+def test_where_there_were_devices_their_absence_is_a_fault(node_of: MakeNode) -> None:
+    node = node_of(0)
+    (node.roots.dev / "nvidiactl").unlink()
+    view = NvmlView(unavailable="driver not loaded")
+    tty = entry("a.com/tty", {"files": {"paths": ["/dev/tty*"]}})
+    found = chosen(node, view, entry("a.com/gpu", GPU), entry("a.com/mig", MIG), tty, known=frozenset({"a.com/gpu"}))
+    assert found.notes == {"a.com/gpu": "driver not loaded"}
 
 
 def test_a_driver_that_hangs_takes_no_device_away(node_of: MakeNode, driver_of: MakeDriver) -> None:
@@ -211,7 +236,8 @@ def test_a_driver_that_hangs_takes_no_device_away(node_of: MakeNode, driver_of: 
     hung = replace(view, gpus=unanswered(view.gpus), unavailable="NVML hangs: it does not answer")
     before = chosen(node, view, entry("a.com/gpu", GPU))
     after = chosen(node, hung, entry("a.com/gpu", GPU))
-    assert after == before
+    assert replace(after, notes={}) == before
+    assert after.notes == {"a.com/gpu": "NVML hangs: it does not answer"}
 
 
 def test_without_sysfs_the_gpus_are_there_all_the_same(node_of: MakeNode, driver_of: MakeDriver) -> None:
