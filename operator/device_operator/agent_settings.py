@@ -25,6 +25,7 @@ RESERVED_ENV: Final = (
     names.ENV_POOL,
     names.ENV_LOG_LEVEL,
     names.ENV_DRIVER_ROOT,
+    names.ENV_DRIVER_ACCESS,
     names.ENV_DEVICE_METRICS,
     names.ENV_NODE_FEATURES,
 )

@@ -6,6 +6,7 @@ by the same variable, of its NRI plugin by a pod annotation. A runtime that is s
 without SYS_ADMIN (accept-nvidia-visible-devices-envvar-when-unprivileged = false) takes the same request as a mount.
 """
 
+import json
 from dataclasses import dataclass
 from typing import Final
 
@@ -73,6 +74,8 @@ def pod_needs(agent: AgentSettings, document: Document) -> PodNeeds:
             env.append(("NVIDIA_MIG_MONITOR_DEVICES", "all"))
     if access.driver_root is not None:
         env.append((names.ENV_DRIVER_ROOT, names.DRIVER_ROOT_DIR))
+    if told := _told(access):
+        env.append((names.ENV_DRIVER_ACCESS, told))
     if agent.device_metrics is DeviceMetrics.PROMETHEUS:
         env.append((names.ENV_DEVICE_METRICS, DeviceMetrics.PROMETHEUS))
     features = agent.node_features is NodeFeatures.NFD
@@ -88,6 +91,13 @@ def pod_needs(agent: AgentSettings, document: Document) -> PodNeeds:
         request="" if "NVIDIA_VISIBLE_DEVICES" in own else _request(access),
         features=NFD_DIR if features else "",
     )
+
+
+def _told(access: DriverAccess) -> str:
+    """What the agent's advice to an admin is about, where there is no driver; '' when nothing is set."""
+    values = {"runtimeClass": access.runtime_class, "cdiDevice": access.cdi_device, "driverRoot": access.driver_root}
+    values = {name: value for name, value in values.items() if value is not None}
+    return json.dumps(values) if values else ""
 
 
 def _request(access: DriverAccess) -> str:

@@ -156,6 +156,7 @@ def _serve(options: argparse.Namespace) -> int:
     from device_agent.apiclient import ApiError  # noqa: PLC0415
     from device_agent.gpureport import Wanted  # noqa: PLC0415
     from device_agent.nodestate import ObjectUidError  # noqa: PLC0415
+    from device_agent.nvml import access  # noqa: PLC0415
     from device_agent.settings import SettingError, Settings  # noqa: PLC0415
 
     if options.log_level not in telemetry.LOG_LEVELS:
@@ -194,6 +195,7 @@ def _serve(options: argparse.Namespace) -> int:
                 api=api,
                 settings=settings,
                 driver_root=options.driver_root,
+                driver_access=access.parse(environment.get(names.ENV_DRIVER_ACCESS, "")),
                 gpu_report=Wanted(
                     metrics=options.device_metrics == "Prometheus",
                     features_dir=options.features_dir if options.node_features == "NFD" else None,

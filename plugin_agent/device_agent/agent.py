@@ -34,6 +34,7 @@ from device_agent.kubelet.allocatable import Allocatable
 from device_agent.kubelet.podresources import HolderPoll, PodResources
 from device_agent.kubelet.registration import KubeletDirectory, Registration
 from device_agent.nodestate import NodeState
+from device_agent.nvml.access import NOTHING_SET, Access
 from device_agent.nvml.model import NvmlView
 from device_agent.offers import Offers
 from device_agent.scanloop import Applied, ScanLoop
@@ -68,6 +69,7 @@ class Options:
     api: ApiServer | None
     settings: Settings
     driver_root: Path = Path("/")
+    driver_access: Access = NOTHING_SET
     gpu_report: Wanted = field(default_factory=Wanted)
 
     @property
@@ -106,6 +108,7 @@ class Agent:
         )
         self._gpus = GpuWatch(
             driver_root=options.driver_root,
+            access=options.driver_access,
             roots=roots,
             settings=settings,
             listeners=GpuListeners(looked=self._looked, xid=self._health.xid, found=self._scan_soon),

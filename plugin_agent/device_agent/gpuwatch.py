@@ -15,6 +15,7 @@ from typing import Final
 
 from device_agent.contract.document import Document, Resource
 from device_agent.discovery.found import Roots
+from device_agent.nvml.access import Access
 from device_agent.nvml.model import GpuSample, GpuState, NvmlView, XidEvent
 from device_agent.nvml.session import NvmlSession
 from device_agent.settings import Settings
@@ -41,8 +42,11 @@ class Listeners:
 class GpuWatch:
     """`run` is its task; without an entry that asks for NVIDIA devices it loads nothing."""
 
-    def __init__(self, *, driver_root: Path, roots: Roots, settings: Settings, listeners: Listeners) -> None:
+    def __init__(
+        self, *, driver_root: Path, access: Access, roots: Roots, settings: Settings, listeners: Listeners
+    ) -> None:
         self._driver_root = driver_root
+        self._access = access
         self._roots = roots
         self._settings = settings
         self._listeners = listeners
@@ -99,7 +103,9 @@ class GpuWatch:
                     await self._asked.wait()
 
     def _begin(self) -> NvmlSession:
-        session = NvmlSession(driver_root=self._driver_root, roots=self._roots, settings=self._settings)
+        session = NvmlSession(
+            driver_root=self._driver_root, roots=self._roots, settings=self._settings, access=self._access
+        )
         session.on_event = self._listeners.xid
         session.on_wake = self._asked.set
         return session

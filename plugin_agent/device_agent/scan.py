@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import math
+import os
 import stat
 import sys
 from dataclasses import replace
@@ -12,9 +13,10 @@ from typing import Any
 
 from device_agent.contract import check
 from device_agent.contract.document import ContractError, Document, parse
-from device_agent.contract.names import MAX_DOCUMENT_BYTES
+from device_agent.contract.names import ENV_DRIVER_ACCESS, MAX_DOCUMENT_BYTES
 from device_agent.discovery.found import Roots
 from device_agent.discovery.scanner import Scanner
+from device_agent.nvml.access import parse as parse_access
 from device_agent.nvml.model import NvmlView
 from device_agent.selection import select
 from device_agent.settings import Settings
@@ -73,7 +75,8 @@ def _ask_nvml(document: Document, roots: Roots, driver_root: Path) -> NvmlView |
     async def ask() -> NvmlView:
         # nobody else waits: a driver that starts takes its time
         settings = replace(Settings(), nvml_deadline=Settings().scan_deadline, nvml_slow=math.inf)
-        session = NvmlSession(driver_root=driver_root, roots=roots, settings=settings, events=False)
+        access = parse_access(os.environ.get(ENV_DRIVER_ACCESS, ""))
+        session = NvmlSession(driver_root=driver_root, roots=roots, settings=settings, events=False, access=access)
         view = await session.look()
         await session.close()
         return view

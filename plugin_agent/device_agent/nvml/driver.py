@@ -14,6 +14,7 @@ from typing import Final
 
 from device_agent.discovery.found import Roots
 from device_agent.nvml import library as nvml
+from device_agent.nvml.access import NOTHING_SET, Access
 from device_agent.nvml.events import EventWatch, listen
 from device_agent.nvml.library import (
     DriverGoneError,
@@ -66,7 +67,10 @@ class _Known:
 
 
 class Driver:
-    """`listeners` None: no events are asked for. `own_dev`: where the library itself opens nodes."""
+    """`listeners` None: no events are asked for. `own_dev`: where the library itself opens nodes.
+
+    `access`: what an admin has set, for advice.
+    """
 
     def __init__(
         self,
@@ -77,6 +81,7 @@ class Driver:
         restart_seconds: float = 30.0,
         slow_seconds: float = 30.0,
         own_dev: Path = Path("/dev"),
+        access: Access = NOTHING_SET,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
@@ -85,7 +90,7 @@ class Driver:
         self._listeners = listeners
         self._restart_seconds = restart_seconds
         self._slow_seconds = slow_seconds
-        self._places = Places(own_dev=own_dev, host_dev=roots.dev)
+        self._places = Places(own_dev=own_dev, host_dev=roots.dev, access=access)
         self._library: Library | None = None
         self._started: Surroundings | None = None
         self._started_at = 0.0
@@ -197,7 +202,7 @@ class Driver:
     def _start(self, around: Surroundings) -> None:
         if self._started is not None:
             return
-        library = self._library = nvml.load(self._root)
+        library = self._library = nvml.load(self._root, access=self._places.access)
         try:
             library.ask("nvmlInitWithFlags", nvml.INIT_NO_GPUS)
         except (DriverGoneError, NvmlCallError) as error:

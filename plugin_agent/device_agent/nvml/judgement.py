@@ -16,8 +16,6 @@ UNAVAILABLE: Final = "DriverUnavailable"
 RECOVERY_ACTION: Final = "RecoveryActionPending"
 """The driver wants something done, and no failure beside it says what is wrong."""
 
-_SILENT: Final = "the driver's library gives no answer for this GPU alone; nvidia-smi -q on the node may tell more:"
-
 
 def look(view: NvmlView) -> Look:
     """One look of NVML."""
@@ -32,7 +30,8 @@ def look(view: NvmlView) -> Look:
 def _check(gpu: Gpu) -> Check:
     state = gpu.state
     if not state.known:
-        return Check(Answer.UNKNOWN, message=f"{_SILENT} {gpu.uuid}", fresh=state.asked)
+        message = f"the driver's library gives no answer for {gpu.uuid}: try nvidia-smi -q -i {gpu.uuid} on the node"
+        return Check(Answer.UNKNOWN, message=message, fresh=state.asked)
     failures = state.failures
     action = state.recovery_action
     if not failures and action not in ("", NO_ACTION):

@@ -18,8 +18,8 @@ from typing import Any, Final
 
 from device_agent.discovery.host_tree import HostTree
 from device_agent.errors import AgentError
+from device_agent.nvml.access import LIBRARY, NOTHING_SET, Access, does_not_start
 
-LIBRARY: Final = "libnvidia-ml.so.1"
 CONTROL_NODE: Final = "nvidiactl"
 
 # nvmlReturn_t of nvml.h
@@ -44,7 +44,6 @@ UNKNOWN: Final = 999
 INIT_NO_GPUS: Final = 1
 """NVML_INIT_FLAG_NO_GPUS: a driver without a GPU starts as well, and says that it has none."""
 
-_ACCESS: Final = "set agent.driverAccess to {runtimeClass: nvidia}, or to {driverRoot: /}"
 _NOTHING_THERE: Final = frozenset({
     NOT_SUPPORTED, FUNCTION_NOT_FOUND, LIBRARY_NOT_FOUND, NO_PERMISSION, NO_DATA, VGPU_ECC_NOT_SUPPORTED,
     ARGUMENT_VERSION_MISMATCH, DEPRECATED,
@@ -142,8 +141,10 @@ class Library:
         return False
 
 
-def load(driver_root: Path) -> Library:
+def load(driver_root: Path, *, access: Access = NOTHING_SET) -> Library:
     """The library below `driver_root`, and pynvml bound to it; after an update of the driver it is the new file.
+
+    `access`: what an admin has set, for the text of the error.
 
     Raises:
         NvmlUnavailableError: there is none, or none that can be loaded.
@@ -162,10 +163,8 @@ def load(driver_root: Path) -> Library:
             pass
     if refused:
         raise NvmlUnavailableError(f"the driver's library cannot be loaded: {refused}")
-    raise NvmlUnavailableError(
-        f"no driver library: {LIBRARY} is in none of the usual directories below {driver_root}; "
-        f"install the NVIDIA driver on the node; where it is installed, {_ACCESS}"
-    )
+    some = ", ".join((_DIRECTORIES[0], *_DIRECTORIES[2:4], "…"))
+    raise NvmlUnavailableError(access.no_library(looked_in=str(driver_root), directories=some))
 
 
 def candidates(driver_root: Path) -> Iterator[str]:
@@ -192,20 +191,24 @@ def _bind(library: ctypes.CDLL, *, path: str) -> Library:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where to look when the library refuses. `own_dev`: this process's /dev; `host_dev`: the node's."""
+    """Where to look when the library refuses. `own_dev`: this process's /dev; `host_dev`: the node's.
+
+    `access`: what an admin has set.
+    """
 
     own_dev: Path
     host_dev: Path
+    access: Access = NOTHING_SET
 
 
 def why_not(error: AgentError, code: int, places: Places) -> str:
     """What an admin should know when nvmlInit gave `code`."""
-    refused = _refused(places.own_dev / CONTROL_NODE)
+    refused, advice = _refused(places.own_dev / CONTROL_NODE), places.access.no_node()
     if code in (DRIVER_NOT_LOADED, NO_PERMISSION, UNKNOWN):
         if refused in ("EPERM", "EACCES"):
-            return f"no permission: the agent's pod may not open /dev/{CONTROL_NODE} ({refused}): {_ACCESS}"
+            return f"no permission: the agent's pod may not open /dev/{CONTROL_NODE} ({refused}): {advice}"
         if refused == "ENOENT" and (places.host_dev / CONTROL_NODE).exists():
-            return f"no permission: the node has /dev/{CONTROL_NODE}, the agent's pod has not: {_ACCESS}"
+            return f"no permission: the node has /dev/{CONTROL_NODE}, the agent's pod has not: {advice}"
     if code == DRIVER_NOT_LOADED:
         return "driver not loaded: the library is there, the kernel module does not answer; see nvidia-smi on the node"
     if code == VERSION_MISMATCH:
@@ -214,7 +217,7 @@ def why_not(error: AgentError, code: int, places: Places) -> str:
             "driver or reboot the node; after an update of the driver delete the agent's pod, which a container "
             "runtime has given the library of before"
         )
-    return f"NVML does not start: {error}"
+    return f"NVML does not start: {error}" if refused else does_not_start(error)
 
 
 def _refused(node: Path) -> str:

@@ -41,14 +41,21 @@ _MEMORY_V2: Final = 0x2000028
 _ACTIONS: Final = (
     "None", "Reset", "Reboot", "DrainP2P", "DrainAndReset", "RecoverImexDomain", "BusReset", "SystemReboot",
 )  # fmt: skip
+_DRAIN_LINKS: Final = "the driver asks to end all traffic between this GPU and others"
+_STOP: Final = "end the pods that hold it"
 _ASKED_FOR: Final = {
-    "Reset": (RESET, "the driver asks for a reset of the GPU"),
-    "BusReset": (RESET, "the driver asks for a reset of the GPU's bus"),
-    "Reboot": ("RebootRequired", "the driver asks for a reboot of the node"),
-    "SystemReboot": ("RebootRequired", "the driver asks for a reboot of the whole system"),
-    "DrainAndReset": ("DrainRequired", "the driver asks to drain the GPU, then to reset it"),
-    "DrainP2P": ("DrainRequired", "the driver asks to end all traffic between this GPU and others"),
+    "Reset": (RESET, f"the driver asks for a reset of the GPU: {_STOP}, then reset it (nvidia-smi -r)"),
+    "BusReset": (RESET, f"the driver asks for a reset of the GPU's bus: {_STOP}, then reset it, or reboot the node"),
+    "Reboot": ("RebootRequired", "the driver asks for a reboot of the node: drain and reboot it"),
+    "SystemReboot": ("RebootRequired", "the driver asks for a reboot of the whole system: drain and reboot the node"),
+    "DrainAndReset": ("DrainRequired", f"the driver asks to drain the GPU, then to reset it: {_STOP}, then reset it"),
+    "DrainP2P": ("DrainRequired", f"{_DRAIN_LINKS}: {_STOP} together with other GPUs"),
 }
+_OUT_OF_REACH: Final = (
+    "the GPU has fallen off the bus or is otherwise out of reach: reset it, or reboot the node; if it comes again, check "
+    "its seat, power and cooling"
+)
+_REFUSES: Final = f"the driver refuses all work on it until it is reset: {_STOP}, then reset it, or reboot the node"
 _ARCHITECTURES: Final = {
     2: "kepler", 3: "maxwell", 4: "pascal", 5: "volta", 6: "turing", 7: "ampere", 8: "ada-lovelace", 9: "hopper",
     10: "blackwell", 13: "rubin",
@@ -285,9 +292,9 @@ class Reading:
 def of_error(error: NvmlCallError) -> GpuState:
     """The state of a GPU whose call failed."""
     if error.code == GPU_IS_LOST:
-        return GpuState(failures=((LOST, "the GPU has fallen off the bus or is otherwise out of reach"),))
+        return GpuState(failures=((LOST, _OUT_OF_REACH),))
     if error.code == RESET_REQUIRED:
-        return GpuState(failures=((RESET, "the driver refuses all work on it until the GPU is reset"),))
+        return GpuState(failures=((RESET, _REFUSES),))
     return GpuState(known=False)
 
 

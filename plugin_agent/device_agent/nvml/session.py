@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from device_agent.discovery.found import Roots
+from device_agent.nvml.access import NOTHING_SET, Access
 from device_agent.nvml.driver import CLOSE_SECONDS, Driver, Listeners
 from device_agent.nvml.model import GpuSample, NvmlView, XidEvent, unanswered
 from device_agent.settings import Settings
@@ -43,6 +44,7 @@ class NvmlSession:
         settings: Settings,
         events: bool = True,
         own_dev: Path = Path("/dev"),
+        access: Access = NOTHING_SET,
     ) -> None:
         """Within a running loop. `own_dev`: where the library opens its nodes, another place only for a fake one."""
         self.view: NvmlView | None = None
@@ -68,6 +70,7 @@ class NvmlSession:
             restart_seconds=settings.nvml_restart,
             slow_seconds=settings.nvml_slow,
             own_dev=own_dev,
+            access=access,
         )
 
     @property

@@ -7,7 +7,9 @@ import pytest
 from device_agent.contract.document import Clears, HealthRules, XidRule
 from device_agent.health import Answer, Driver, Fault
 from device_agent.nvml import judgement, xids
+from device_agent.nvml.library import GPU_IS_LOST, RESET_REQUIRED, NvmlCallError
 from device_agent.nvml.model import Gpu, GpuState, NvmlView, XidEvent
+from device_agent.nvml.reading import of_error
 
 
 def test_rows_are_unique_and_say_what_and_what_to_do():
@@ -89,3 +91,19 @@ def test_a_look_without_an_answer_says_why():
 def test_an_event_concerns_what_it_names(gi, ci, part):
     event = XidEvent("GPU-a", 79, 1.0, gi=gi, ci=ci, epoch=3, driver_load="17")
     assert judgement.fault(event) == Fault(part, 79, driver=Driver("17", 3))
+
+
+def test_what_the_driver_tells_comes_with_advice():
+    """The document promises what helps."""
+    for code in (GPU_IS_LOST, RESET_REQUIRED):
+        [(_, message)] = of_error(NvmlCallError(code, "x")).failures
+        assert "reset it" in message
+        assert "reboot the node" in message
+    silent = judgement.look(NvmlView(gpus=(Gpu("GPU-1", 0, 0, "", state=GpuState(known=False)),))).checks["GPU-1"]
+    assert "the driver's library gives no answer for GPU-1" in silent.message
+    assert "nvidia-smi" in silent.message
+
+
+def test_a_driver_that_tells_nothing_of_any_gpu_is_one_word():
+    look = judgement.look(NvmlView(unavailable="NVML hangs: nvmlInitWithFlags does not answer"))
+    assert (look.unanswered, look.cause) == ("NVML hangs: nvmlInitWithFlags does not answer", "DriverUnavailable")

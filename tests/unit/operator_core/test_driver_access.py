@@ -65,9 +65,11 @@ RUNTIME = {
     "pod runtimeClassName": "nvidia",
     "env NVIDIA_VISIBLE_DEVICES": "all",
     "env NVIDIA_DRIVER_CAPABILITIES": "utility",
+    "env DRIVER_ACCESS": '{"runtimeClass": "nvidia"}',
 }
 PRIVILEGED = {
     "env DRIVER_ROOT": "/driver-root",
+    "env DRIVER_ACCESS": '{"driverRoot": "/"}',
     "security privileged": True,
     "security allowPrivilegeEscalation": None,
     "security capabilities": None,
@@ -99,12 +101,17 @@ PRIVILEGED = {
                 **asks("cdi/management.nvidia.com/gpu/all"),
                 "pod runtimeClassName": "nvidia",
                 "env NVIDIA_VISIBLE_DEVICES": MANAGEMENT,
+                "env DRIVER_ACCESS": f'{{"runtimeClass": "nvidia", "cdiDevice": "{MANAGEMENT}"}}',
             },
         ),
         (
             MIG,
             {"cdiDevice": MANAGEMENT},
-            {"annotation nvidia.cdi.k8s.io/container.agent": MANAGEMENT, "env NVIDIA_VISIBLE_DEVICES": MANAGEMENT},
+            {
+                "annotation nvidia.cdi.k8s.io/container.agent": MANAGEMENT,
+                "env NVIDIA_VISIBLE_DEVICES": MANAGEMENT,
+                "env DRIVER_ACCESS": f'{{"cdiDevice": "{MANAGEMENT}"}}',
+            },
         ),
     ],
 )
@@ -188,4 +195,5 @@ def test_a_device_whose_name_no_mount_may_have_is_asked_for_by_variable_alone():
     assert added(GPU, driverAccess=access) == {
         "pod runtimeClassName": "nvidia",
         "env NVIDIA_VISIBLE_DEVICES": "management.nvidia.com/gpu=0:1",
+        "env DRIVER_ACCESS": '{"runtimeClass": "nvidia", "cdiDevice": "management.nvidia.com/gpu=0:1"}',
     }
