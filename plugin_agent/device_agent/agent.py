@@ -34,6 +34,7 @@ from device_agent.kubelet.allocatable import Allocatable
 from device_agent.kubelet.podresources import HolderPoll, PodResources
 from device_agent.kubelet.registration import KubeletDirectory, Registration
 from device_agent.nodestate import NodeState
+from device_agent.nodewatch import NodeWatch
 from device_agent.nvml.access import NOTHING_SET, Access
 from device_agent.nvml.model import NvmlView
 from device_agent.offers import Offers
@@ -122,6 +123,7 @@ class Agent:
             settings=settings,
             listeners=ScanListeners(first=self._first_holders, in_force=self._configured, applied=self._scanned),
         )
+        self._nodes = NodeWatch(roots.dev, changed=self._scan_soon, settings=settings)
         self._kubelet_seen: object = None
         self._transitions = Transitions()
         self._offering = False
@@ -154,6 +156,7 @@ class Agent:
         self._tasks.keep("uevents", self._scans.listen)
         await self._health.recall()
         self._tasks.keep("health", self._health.run)
+        self._tasks.keep("nodes", self._nodes.run)
         self._tasks.keep("gpus", self._gpus.run)
         self._tasks.keep("samples", lambda: self._gpu_report.sample(self._gpus.sample))
         self._tasks.keep("scan", self._scans.run)
@@ -246,6 +249,7 @@ class Agent:
             self._tasks.keep("allocatable", lambda: self._allocatable.watch(self._offers.registrations))
         self._changed(scan.changed)
         document, snapshot = scan.accepted.document, self._table.snapshot()
+        self._nodes.follow(document)
         self._tasks.once("features", lambda: self._gpu_report.scanned(document, scan.gpus, snapshot))
         self._tasks.once("keep", lambda: self._keeper.keep(scan.accepted))  # a disk that hangs must not stop scans
 

@@ -14,16 +14,18 @@ from asyncinotify import Inotify, Mask
 
 logger = logging.getLogger(__name__)
 
-_MASK: Final = (
-    Mask.CREATE | Mask.DELETE | Mask.MOVED_TO | Mask.MOVED_FROM | Mask.CLOSE_WRITE | Mask.DELETE_SELF | Mask.MOVE_SELF
-)
+_NAMES: Final = Mask.CREATE | Mask.DELETE | Mask.MOVED_TO | Mask.MOVED_FROM | Mask.DELETE_SELF | Mask.MOVE_SELF
 
 
 class DirectoryWatch:
-    """One directory of which changes are awaited, by one task."""
+    """One directory of which changes are awaited, by one task.
 
-    def __init__(self, path: Path) -> None:
+    `writes` False: only names that come and go count. In /dev every program that writes to /dev/null is a write.
+    """
+
+    def __init__(self, path: Path, *, writes: bool = True) -> None:
         self._path = path
+        self._mask = _NAMES | Mask.CLOSE_WRITE if writes else _NAMES
         self._inotify: Inotify | None = None
         self._watched: tuple[int, int] | None = None
         self._complained = False
@@ -61,7 +63,7 @@ class DirectoryWatch:
             self._complain(error)
             return False
         try:
-            inotify.add_watch(self._path, _MASK)
+            inotify.add_watch(self._path, self._mask)
         except OSError as error:
             inotify.close()
             self._complain(error)

@@ -341,3 +341,22 @@ def test_on_a_slow_driver_failures_are_noticed_and_recoveries_counted(
     driver.write()
     until(lambda: uuid(7) in kubelet.healthy(GPU), seconds=20, what="recovered")
     assert agent.said("device gives no answer") == []
+
+
+def test_a_companion_that_is_removed_is_noticed_at_once(
+    node: Node, kubelet: Kubelet, start: Start, driver_of: MakeDriver
+) -> None:
+    """The kernel says nothing of it, and the next scan that nobody asked for is far."""
+    driver = driver_of(2)
+    node.configure(document(gpus()))
+    agent = start(*driver.flags, settings={"scan_interval": 600, "config_poll": 600})
+    kubelet.wait_for(GPU, 2)
+    agent.wait_ready()
+    for _ in range(2):
+        (node.host / "dev/nvidia-uvm").unlink()
+        begun = time.monotonic()
+        until(lambda: kubelet.healthy(GPU) == set(), what="no companion, no GPU")
+        assert time.monotonic() - begun < 2
+        node.device("nvidia-uvm")
+        until(lambda: len(kubelet.healthy(GPU)) == 2, what="back")
+        assert time.monotonic() - begun < 4

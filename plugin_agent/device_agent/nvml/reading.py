@@ -52,8 +52,8 @@ _ASKED_FOR: Final = {
     "DrainP2P": ("DrainRequired", f"{_DRAIN_LINKS}: {_STOP} together with other GPUs"),
 }
 _OUT_OF_REACH: Final = (
-    "the GPU has fallen off the bus or is otherwise out of reach: reset it, or reboot the node; if it comes again, check "
-    "its seat, power and cooling"
+    "the GPU has fallen off the bus or is otherwise out of reach: reset it, or reboot the node; if it comes again, "
+    "check its seat, power and cooling"
 )
 _REFUSES: Final = f"the driver refuses all work on it until it is reset: {_STOP}, then reset it, or reboot the node"
 _ARCHITECTURES: Final = {

@@ -1,0 +1,113 @@
+"""Nodes that come and go without a word of the kernel."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from device_agent.contract.document import DeviceEntry, DeviceNode, Document, Inject, NvmlSource, Resource
+from device_agent.nodewatch import NodeWatch
+from device_agent.settings import Settings
+
+SETTINGS = Settings(config_poll=60, hint_coalesce=0.001)
+POLLING = Settings(config_poll=0.05, hint_coalesce=0.001)
+
+
+class Watched:
+    """A /dev with a null device that somebody writes to all the time."""
+
+    def __init__(self, dev: Path, settings: Settings = SETTINGS) -> None:
+        self.dev = dev
+        self.hints = 0
+        self.watch = NodeWatch(dev, changed=self._hint, settings=settings)
+
+    def _hint(self) -> None:
+        self.hints += 1
+
+    async def hinted(self, *, after: int) -> None:
+        async with asyncio.timeout(5):
+            while self.hints <= after:  # noqa: ASYNC110 the kernel tells the watch, not us
+                await asyncio.sleep(0.005)
+
+    async def settled(self) -> None:
+        """Longer than a look around takes."""
+        await asyncio.sleep(0.2)
+
+
+def companions(*paths: str, nvml: bool = False) -> Document:
+    nodes = tuple(DeviceNode(host_path=path) for path in paths)
+    devices = (DeviceEntry(nvml=NvmlSource()),) if nvml else ()
+    return Document((Resource(name="a.com/a", devices=devices, inject=Inject(device_nodes=nodes)),))
+
+
+@pytest.fixture
+async def watched(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Watched]:
+    made = Watched(tmp_path, getattr(request, "param", SETTINGS))
+    task = asyncio.ensure_future(made.watch.run())
+    yield made
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+@pytest.mark.parametrize(
+    ("document", "node"),
+    [
+        (companions("/dev/nvidia-uvm"), "nvidia-uvm"),
+        (companions("/dev/net/tun"), "net/tun"),
+        (companions("/dev/vfio/{iommuGroup}"), "vfio/17"),
+        (companions(nvml=True), "nvidia3"),
+        (companions(nvml=True), "nvidia-caps/nvidia-cap7"),
+    ],
+)
+async def test_a_node_that_comes_or_goes_is_a_hint(watched: Watched, document: Document, node: str) -> None:
+    (watched.dev / node).parent.mkdir(exist_ok=True)
+    watched.watch.follow(document)
+    await watched.settled()
+    before = watched.hints
+    (watched.dev / node).touch()
+    await watched.hinted(after=before)
+    before = watched.hints
+    (watched.dev / node).unlink()
+    await watched.hinted(after=before)
+
+
+async def test_what_nobody_asks_for_is_none(watched: Watched) -> None:
+    (watched.dev / "null").touch()
+    watched.watch.follow(companions("/dev/nvidia-uvm", nvml=True))
+    await watched.settled()
+    before = watched.hints
+    (watched.dev / "ttyACM0").touch()
+    (watched.dev / "null").write_text("x")
+    await watched.settled()
+    assert watched.hints == before
+
+
+@pytest.mark.parametrize("watched", [POLLING], indirect=True)
+async def test_a_directory_that_was_missing_is_found(watched: Watched) -> None:
+    watched.watch.follow(companions("/dev/net/tun"))
+    await watched.settled()
+    assert watched.hints == 0
+    (watched.dev / "net").mkdir()
+    (watched.dev / "net/tun").touch()
+    await watched.hinted(after=0)
+
+
+async def test_an_edit_is_followed(watched: Watched) -> None:
+    watched.watch.follow(companions("/dev/kvm"))
+    await watched.settled()
+    watched.watch.follow(companions("/dev/fuse"))
+    await watched.settled()
+    before = watched.hints
+    (watched.dev / "kvm").touch()
+    await watched.settled()
+    assert watched.hints == before
+    (watched.dev / "fuse").touch()
+    await watched.hinted(after=before)
+
+
+async def test_nodes_that_came_while_the_watch_began_are_a_hint(watched: Watched) -> None:
+    (watched.dev / "kvm").touch()
+    watched.watch.follow(companions("/dev/kvm"))
+    await watched.hinted(after=0)
