@@ -408,6 +408,12 @@ CASES = (
         "is set by the operator",
         _agent(env=[{"name": "DRIVER_ROOT", "value": "/"}]),
     ),
+    Case(
+        "variable of the way to the driver",
+        API,
+        "is set by the operator",
+        _agent(env=[{"name": "DRIVER_ACCESS", "value": "{}"}]),
+    ),
     Case("variable of the pod's name", API, "is set by the operator", _agent(env=[{"name": "POD_NAME", "value": "x"}])),
     Case("image with a space", API, "must be an image reference without spaces", _agent(image="a b")),
     # ---- the rest

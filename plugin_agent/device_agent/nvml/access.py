@@ -33,9 +33,10 @@ class Access:
             )
         if self.runtime_class or self.cdi_device:
             return f"no driver library: {self._not_handed_over()}; where there is no driver, {_INSTALL}"
+        where = "of the agent's pod" if looked_in == "/" else f"below {looked_in}"
         return (
-            f"no driver library: {LIBRARY} is in none of the usual directories below {looked_in}; {_INSTALL}; where it "
-            f"is installed, {_SET_ONE}"
+            f"no driver library: {LIBRARY} is in none of the usual directories {where}; {_INSTALL}; where it is "
+            f"installed, {_SET_ONE}"
         )
 
     def no_node(self) -> str:
