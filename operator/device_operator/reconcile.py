@@ -22,7 +22,7 @@ from device_operator.cluster.views import Owned
 from device_operator.conditions import ACCEPTED, PROGRESSING, by_type
 from device_operator.configs import Config, ConfigStore
 from device_operator.model import ApplyProblem, Identity, InventoryView, Observed, OtherConfig
-from device_operator.nodes import settles_at
+from device_operator.nodes import UNTOLD, settles_at
 from device_operator.pacing import LastWrite, Pace
 from device_operator.pools import Accepted, Assignment, Rejected, accept, assignment, running, with_reported
 from device_operator.render import Manifest, RenderSettings, render
@@ -34,6 +34,8 @@ _PODS_RECHECK_MAX: Final = 300.0
 _PROBLEM_RECHECK: Final = 30.0
 """Seconds: an object of somebody else is in no watch of ours, so nothing tells when it is gone."""
 _LEAST_LOOK: Final = 1.0
+_PODS_ASKED: Final = 5
+"""Starting pods of an object whose Events are asked for: a message tells of the first node that has a cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +66,7 @@ class _Memory:
     last_write: LastWrite | None = None
     orphans: dict[str, float] = field(default_factory=dict)
     inventories: tuple[InventoryView, ...] | None = None
-    lacking: frozenset[str] = frozenset()
+    lacking: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
     lacking_wait: float = 0.0
 
 
@@ -251,7 +253,8 @@ class Reconciler:
         cache, name = self._cache, identity.name
         daemonsets = cache.daemonsets_of(identity)
         pods = cache.pods_of(name)
-        lacking = self._lacking(assigned, {pod.node for pod in pods}, memory)
+        starting = sorted(p.name for p in pods if not p.deleting and not p.ready and p.waiting_reason in UNTOLD)
+        lacking = self._lacking(assigned, {pod.node for pod in pods}, starting, memory)
         poor = sorted(d.name for d in daemonsets if d.pool in lacking)
         return Observed(
             now=self._now(),
@@ -260,17 +263,22 @@ class Reconciler:
             pods=pods,
             inventories=tuple(i for i in cache.inventories_of(name) if i.owner_uid == identity.uid),
             failed_creates=await cache.failed_creates(self._client, poor),
+            pod_warnings=await cache.pod_warnings(self._client, starting[:_PODS_ASKED]),
             complete=cache.complete,
             problems=problems,
         )
 
-    def _lacking(self, assigned: Assignment, on: set[str | None], memory: _Memory) -> set[str]:
-        """Pools with a node that has no pod. Events are not watched, so such a pool is looked at again by itself."""
+    def _lacking(self, assigned: Assignment, on: set[str | None], starting: Iterable[str], memory: _Memory) -> set[str]:
+        """Pools with a node that has no pod. Events are not watched, so such a pool is looked at again by itself.
+
+        `starting`: pods that wait for something, of which Events tell too.
+        """
         pools = assigned.nodes
         lacking = frozenset(node for nodes in pools.values() for node in nodes if node not in on)
-        if lacking != memory.lacking:
-            memory.lacking, memory.lacking_wait = lacking, self._settings.failed_create
-        elif lacking:
+        waiting = (lacking, frozenset(starting))
+        if waiting != memory.lacking:
+            memory.lacking, memory.lacking_wait = waiting, self._settings.failed_create
+        elif any(waiting):
             memory.lacking_wait = min(memory.lacking_wait * 2, _PODS_RECHECK_MAX)
         return {pool for pool, nodes in pools.items() if not lacking.isdisjoint(nodes)}
 
@@ -319,7 +327,7 @@ class Reconciler:
             if c["type"] == PROGRESSING
         )
         looks = [settings.resync, *((moment - now).total_seconds() for moment in moments)]
-        if memory.lacking:
+        if any(memory.lacking):
             looks.append(memory.lacking_wait)
         looks += (since + settings.inventory_grace - self._clock() for since in memory.orphans.values())
         # a thousand nodes that settle one after the other are no thousand passes

@@ -3,6 +3,7 @@
 import asyncio
 import copy
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -29,6 +30,8 @@ class Api:
         self.objects: dict[tuple[str, str], dict[str, Any]] = {}
         self.before: dict[str, Callable[[], Any]] = {}
         self.written: list[tuple[str, str]] = []
+        self.events: dict[str, list[dict[str, Any]]] = {}
+        self.asked: list[str] = []
         self._version = 0
 
     def stored(self, plural: str, body: dict[str, Any], **meta: Any) -> dict[str, Any]:
@@ -70,9 +73,9 @@ class Api:
         if self.objects[resource.plural, name]["metadata"]["uid"] == uid:
             del self.objects[resource.plural, name]
 
-    async def pages(self, *_: object, **__: object) -> AsyncIterator[dict[str, Any]]:
-        for page in ():
-            yield page
+    async def pages(self, *_: object, fields: str = "", **__: object) -> AsyncIterator[dict[str, Any]]:
+        self.asked.append(fields)
+        yield {"items": self.events.get(fields, [])}
 
     async def replace_status(
         self, resource: Resource, name: str, *, uid: str, status: dict[str, Any]
@@ -303,3 +306,40 @@ async def test_an_object_that_lost_its_owner_is_named(world: World) -> None:
     world.watch()
     await world.reconciler.reconcile("a")
     assert world.condition("a", "Degraded") == ("True", "NotOwned")
+
+
+def starting_pod(number: int, *, ready: bool = False) -> dict[str, Any]:
+    waiting = [{"name": "agent", "state": {"waiting": {"reason": "ContainerCreating"}}}]
+    labels = {"device-operator.io/config": "a", "device-operator.io/pool": "default"}
+    return {
+        "metadata": {"name": f"a-pod-{number}", "namespace": NAMESPACE, "labels": labels},
+        "spec": {"nodeName": f"node-{number}"},
+        "status": {
+            "conditions": [{"type": "Ready", "status": str(ready)}],
+            "containerStatuses": [] if ready else waiting,
+        },
+    }
+
+
+async def test_of_starting_pods_a_few_are_asked_about_and_of_others_none(world: World) -> None:
+    world.apply("a")
+    world.cache.nodes._views["node-1"] = replace(world.cache.nodes._views["node-1"], ready=True)
+    for number in range(1, 9):
+        seen = views.pod(starting_pod(number, ready=number > 7), None)
+        world.cache.pods._changed(Change(seen.name, None, seen))
+    asked = [f"involvedObject.kind=Pod,involvedObject.name=a-pod-{n},type=Warning" for n in range(1, 6)]
+    world.api.events[asked[0]] = [
+        {"metadata": {}, "involvedObject": {"name": "a-pod-1"}, "reason": reason, "message": text, "lastTimestamp": at}
+        for reason, text, at in (
+            ("FailedCreatePodSandBox", f'sandbox "{"0c" * 32}": no runtime for "nvidia"', "2026-06-01T00:00:09Z"),
+            ("FailedMount", "older", "2026-06-01T00:00:01Z"),
+        )
+    ]
+    done = await world.reconciler.reconcile("a")
+    assert world.api.asked == asked
+    (node,) = world.api.objects["devicepluginconfigs", "a"]["status"]["nodes"]
+    assert node["message"].endswith(': FailedCreatePodSandBox: sandbox "…": no runtime for "nvidia"')
+    assert done.again is not None
+    assert done.again <= 10.0  # nothing else tells of the next Event
+    await world.reconciler.reconcile("a")
+    assert world.api.asked == asked  # an answer is good for some seconds
