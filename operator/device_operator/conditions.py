@@ -17,7 +17,7 @@ from device_operator.caveats import caveats
 from device_operator.model import ApplyProblem, Notice
 from device_operator.nodes import NODE_NOT_READY, NOT_MADE, NodeReport, clip
 from device_operator.pools import Accepted, Overlap, Rejected, describe, name_nodes
-from device_operator.serving import State
+from device_operator.serving import DEVICES_UNHEALTHY, DEVICES_UNKNOWN, State
 from device_operator.spec import Spec
 
 ACCEPTED: Final = "Accepted"
@@ -47,7 +47,8 @@ class Judged:
 class Situation:
     """All that the conditions are judged on.
 
-    `unhealthy`: entries of status.unhealthyDevices; `devices`: how many are known; `previous`: conditions by type.
+    `unhealthy`: entries of status.unhealthyDevices; `unknown`: the same of devices whose last check had no answer;
+    `devices`: how many are known; `previous`: conditions by type.
     `spec`: the accepted one, or after a rejection the one of what runs, if anything does.
     `applied`: the DaemonSets are as the accepted spec has them.
     `pools`: names of those that should run, or after a rejection of those that do.
@@ -59,6 +60,7 @@ class Situation:
     overlaps: Sequence[Overlap]
     problems: Sequence[ApplyProblem]
     unhealthy: Sequence[Mapping[str, Any]]
+    unknown: Sequence[Mapping[str, Any]]
     devices: int
     generation: int
     pools: Sequence[str]
@@ -129,23 +131,27 @@ def _degraded(situation: Situation) -> Judged:
     if situation.overlaps:
         parts.append((situation.overlaps[0].reason, describe(situation.overlaps)))
     settled = any(r.settled for r in situation.reports)
-    elsewhere = {"DevicesUnhealthy"} | {o.reason for o in situation.overlaps if o.reported}
+    elsewhere = {DEVICES_UNHEALTHY, DEVICES_UNKNOWN} | {o.reason for o in situation.overlaps if o.reported}
     wrong = [r for r in situation.reports if r.problem and r.reason not in elsewhere and not _on_its_way(r)]
     parts += _causes(r for r in wrong if r.served or not r.young or not settled)
     if situation.unhealthy:
-        reasons = Counter(d.get("reason", "Unhealthy") for d in situation.unhealthy).most_common(MAX_GROUPS)
-        text = (
-            f"{_count(len(situation.unhealthy), 'device')} Unhealthy "
-            f"on {name_nodes(d['node'] for d in situation.unhealthy)}: "
-            f"{', '.join(f'{reason} {number}' for reason, number in reasons)}"
-        )
-        parts.append(("DevicesUnhealthy", text))
+        parts.append((DEVICES_UNHEALTHY, _devices("Unhealthy", situation.unhealthy)))
+    if situation.unknown:
+        parts.append((DEVICES_UNKNOWN, _devices("Unknown", situation.unknown)))
     if parts:
         return Judged(DEGRADED, "True", parts[0][0], "; ".join(text for _, text in parts))
     if waiting := [r for r in situation.basis if r.problem and r.reason not in elsewhere]:
         text = "; ".join(text for _, text in _causes(waiting))
         return Judged(DEGRADED, "False", STARTING, f"no fault is known while agents start: {text}")
     return Judged(DEGRADED, "False", "AsWanted", "every node, resource and device is as wanted")
+
+
+def _devices(health: str, devices: Sequence[Mapping[str, Any]]) -> str:
+    reasons = Counter(d.get("reason", health) for d in devices).most_common(MAX_GROUPS)
+    return (
+        f"{_count(len(devices), 'device')} {health} on {name_nodes(d['node'] for d in devices)}: "
+        f"{', '.join(f'{reason} {number}' for reason, number in reasons)}"
+    )
 
 
 def _ready(situation: Situation) -> Judged:

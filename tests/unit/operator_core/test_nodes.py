@@ -206,6 +206,24 @@ CAUSES: dict[str, tuple[dict[str, Any], tuple[str, str, str]]] = {
         {"pods": (pod(),), "inventories": (inventory(devices=[device(health="Unhealthy", reason="Missing")]),)},
         ("Serving", "DevicesUnhealthy", "1 of 1 devices Unhealthy: kvm (Missing)"),
     ),
+    "no answer about a device": (
+        {
+            "pods": (pod(),),
+            "inventories": (inventory(devices=[device(health="Unknown", reason="DriverHangs", message="NVML hangs")]),),
+        },
+        ("Serving", "DevicesUnknown", "1 of 1 devices Unknown: kvm (DriverHangs: NVML hangs)"),
+    ),
+    "no answer, and nobody says why": (
+        {"pods": (pod(),), "inventories": (inventory(devices=[device(health="Unknown", message="NVML hangs")]),)},
+        ("Serving", "DevicesUnknown", "1 of 1 devices Unknown: kvm (NVML hangs)"),
+    ),
+    "an unhealthy device beside unknown ones": (
+        {
+            "pods": (pod(),),
+            "inventories": (inventory(devices=[device("a", health="Unknown"), device("b", health="Unhealthy", reason="Missing")]),),
+        },
+        ("Serving", "DevicesUnhealthy", "b (Missing)"),
+    ),
     "node down": (
         {"on": node(ready=False, ready_since=ago(120)), "pods": (pod(ready=False, ready_since=ago(90)),), "inventories": (inventory(),)},
         ("Stale", "NodeNotReady", "the node is NotReady since 2026-06-01T11:58:00Z"),

@@ -437,6 +437,37 @@ def test_what_could_not_be_applied_is_told():
     assert found["nodes"][0]["message"] == problem.message
 
 
+def test_devices_without_an_answer_degrade_and_are_not_counted_as_healthy():
+    silent = [device(n, health="Unknown", reason="DriverHangs", message="NVML hangs") for n in ("a", "b")]
+    seen = fleet(2)
+    seen["inventories"] = (inventory("node-0000", resources=[counts(devices=3)], devices=[*silent, device("c")]),
+                           inventory("node-0001"))  # fmt: skip
+    found = status(**seen)
+    assert conditions(found)["Degraded"] == ("True", "DevicesUnknown")
+    assert message(found, "Degraded") == "2 devices Unknown on node node-0000: DriverHangs 2"
+    assert conditions(found)["Ready"] == ("True", "Serving")
+    assert found["summary"] == {"nodes": "2/2", "devices": "2/4", "capacity": 4, "allocated": 0, "unhealthy": 0}
+    (resource,) = found["resources"]
+    assert (resource["devices"], resource["healthy"], resource["unhealthy"]) == (4, 2, 0)
+    first = found["nodes"][0]
+    assert (first["name"], first["reason"], first["resources"][0]["healthy"]) == ("node-0000", "DevicesUnknown", 1)
+    assert found["unhealthyDevices"] == []
+
+
+def test_unhealthy_and_unknown_devices_are_both_told():
+    mixed = [device("a", health="Unhealthy", reason="Missing"), device("b", health="Unknown")]
+    found = status(
+        nodes=(node(),),
+        pods=(pod(),),
+        inventories=(inventory(resources=[counts(devices=2, healthy=1)], devices=mixed),),
+    )
+    assert conditions(found)["Degraded"] == ("True", "DevicesUnhealthy")
+    assert message(found, "Degraded") == (
+        "1 device Unhealthy on node node-1: Missing 1; 1 device Unknown on node node-1: Unknown 1"
+    )
+    assert found["summary"]["devices"] == "0/2"
+
+
 def test_unhealthy_devices_degrade_by_name():
     bad = [
         device("a", health="Unhealthy", reason="Missing"),
