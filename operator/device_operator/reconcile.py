@@ -34,6 +34,8 @@ _PODS_RECHECK_MAX: Final = 300.0
 _PROBLEM_RECHECK: Final = 30.0
 """Seconds: an object of somebody else is in no watch of ours, so nothing tells when it is gone."""
 _LEAST_LOOK: Final = 1.0
+_HEARTBEAT: Final = 600.0
+"""Seconds: agents write their inventory at least so often."""
 _PODS_ASKED: Final = 5
 """Starting pods of an object whose Events are asked for: a message tells of the first node that has a cause."""
 
@@ -226,15 +228,23 @@ class Reconciler:
             await self._applier.remove(owned)
 
     async def _clean_inventories(self, config: Config, assigned: Assignment, memory: _Memory) -> None:
-        """Deletes those whose node is gone, or in no pool, for the whole grace."""
-        served = {node for nodes in assigned.nodes.values() for node in nodes}
-        identity = config.identity
+        """Deletes those whose node is gone, or in no pool, for the whole grace, once no agent's pod is there.
+
+        A restart of this process forgets since when. But an agent writes every ten minutes, so a node whose inventory
+        is older than that has had no agent for the rest of the time.
+        """
+        identity, now, clock = config.identity, self._now(), self._clock()
+        kept = {node for nodes in assigned.nodes.values() for node in nodes}
+        kept |= {pod.node for pod in self._cache.pods_of(identity.name) if pod.node}
         inventories = [i for i in self._cache.inventories_of(identity.name) if i.owner_uid == identity.uid]
-        since = memory.orphans
-        memory.orphans = {i.name: since.get(i.name, self._clock()) for i in inventories if i.node not in served}
+        since, memory.orphans = memory.orphans, {}
+        for inventory in inventories:
+            if inventory.node not in kept:
+                without = max((now - inventory.heartbeat_seen).total_seconds() - _HEARTBEAT, 0.0)
+                memory.orphans[inventory.name] = min(since.get(inventory.name, clock), clock - without)
         for inventory in inventories:
             orphaned = memory.orphans.get(inventory.name)
-            if orphaned is None or self._clock() - orphaned < self._settings.inventory_grace:
+            if orphaned is None or clock - orphaned < self._settings.inventory_grace:
                 continue
             try:
                 await self._client.delete(INVENTORIES, inventory.name, uid=inventory.uid)

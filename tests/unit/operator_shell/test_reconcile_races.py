@@ -343,3 +343,54 @@ async def test_of_starting_pods_a_few_are_asked_about_and_of_others_none(world: 
     assert done.again <= 10.0  # nothing else tells of the next Event
     await world.reconciler.reconcile("a")
     assert world.api.asked == asked  # an answer is good for some seconds
+
+
+def orphan(world: World, *, written: str, clock: list[float]) -> str:
+    """An inventory of `a` on a node that is in no pool, as a new leader finds it."""
+    world.reconciler._clock = lambda: clock[0]
+    raw = world.apply("a", nodePools=[{"name": "gpu", "nodeSelector": {"hardware": "gpu"}}])
+    owner = {"kind": "DevicePluginConfig", "apiVersion": "device-operator.io/v1alpha1", "name": "a"}
+    found = {
+        "metadata": {
+            "name": "a.node-1",
+            "ownerReferences": [{**owner, "uid": raw["metadata"]["uid"]}],
+            "managedFields": [{"subresource": "status", "time": written}],
+        },
+        "spec": {"nodeName": "node-1", "configName": "a"},
+        "status": {"poolName": "gpu", "lastHeartbeatTime": written},
+    }
+    found = world.api.stored("nodedeviceinventories", found)
+    report = views.inventory(found, None, now=NOW)
+    world.cache.inventories._changed(Change(report.name, None, report))
+    return report.name
+
+
+async def test_an_inventory_that_nobody_has_written_for_the_grace_goes_at_once(world: World) -> None:
+    name = orphan(world, written="2026-05-31T23:19:59Z", clock=[0.0])
+    await world.reconciler.reconcile("a")
+    assert ("nodedeviceinventories", name) not in world.api.objects
+
+
+async def test_an_inventory_of_a_node_that_has_just_left_the_pool_stays_for_the_grace(world: World) -> None:
+    clock = [0.0]
+    name = orphan(world, written="2026-05-31T23:55:00Z", clock=clock)
+    done = await world.reconciler.reconcile("a")
+    assert ("nodedeviceinventories", name) in world.api.objects
+    assert done.again is not None
+    assert done.again <= 300
+    clock[0] = 1790.0
+    done = await world.reconciler.reconcile("a")
+    assert ("nodedeviceinventories", name) in world.api.objects
+    assert done.again is not None
+    assert done.again <= 10
+    clock[0] = 1801.0
+    await world.reconciler.reconcile("a")
+    assert ("nodedeviceinventories", name) not in world.api.objects
+
+
+async def test_an_inventory_stays_while_its_agents_pod_is_there(world: World) -> None:
+    name = orphan(world, written="2026-05-31T20:00:00Z", clock=[0.0])
+    seen = views.pod(starting_pod(1), None)
+    world.cache.pods._changed(Change(seen.name, None, seen))
+    await world.reconciler.reconcile("a")
+    assert ("nodedeviceinventories", name) in world.api.objects
