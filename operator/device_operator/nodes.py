@@ -129,12 +129,12 @@ def judge(
     settings: StatusSettings,
     paused: bool = False,
     progressing_since: datetime | None = None,
-    conflicts: Mapping[str, str] | None = None,
+    conflicts: Mapping[str, tuple[str, str]] | None = None,
 ) -> tuple[NodeReport, ...]:
     """Every matched node, in the order of pools and names.
 
     `progressing_since`: since when the object is Progressing; a node without pod has grace for `settle` from then.
-    `conflicts`: node -> a sentence on the resources that another object's agent serves there too.
+    `conflicts`: node -> reason and sentence on what another object's agent serves there too.
     """
     judged = _Judge(
         identity,
@@ -158,7 +158,7 @@ class _Judge:
         *,
         paused: bool,
         progressing_since: datetime | None,
-        conflicts: Mapping[str, str],
+        conflicts: Mapping[str, tuple[str, str]],
     ) -> None:
         self._conflicts = conflicts
         self._identity = identity
@@ -194,9 +194,10 @@ class _Judge:
             verdict = self._without_pod(pool, node, replacing=bool(pods))
         elif pod.ready:
             verdict = self._with_ready_pod(pod, inventory, pool)
-            if verdict.state in (State.SERVING, State.NO_DEVICES) and (conflict := self._conflicts.get(node.name)):
-                # the cause of what else this node may say: the kubelet knows one of the two
-                verdict = Verdict(verdict.state, RESOURCE_CONFLICT, conflict)
+            conflict = self._conflicts.get(node.name) if verdict.state in (State.SERVING, State.NO_DEVICES) else None
+            # two of one name are the cause of what else the node may say: the kubelet knows one of them
+            if conflict and (conflict[0] == RESOURCE_CONFLICT or not verdict.problem):
+                verdict = Verdict(verdict.state, *conflict)
         else:
             verdict = self._with_starting_pod(pod, inventory)
         here = node.ready and not node.deleting

@@ -81,7 +81,7 @@ def compute(
         settings=settings,
         paused=isinstance(verdict, Accepted) and verdict.spec.paused,
         progressing_since=_since(before.get(PROGRESSING, {})),
-        conflicts={o.node: describe([o]) for o in assigned.overlaps if o.reported},
+        conflicts={o.node: (o.reason, describe([o])) for o in reversed(assigned.overlaps) if o.reported},
     )
     overlaps = assigned.overlaps if accepted else ()
     unhealthy, unknown = _with_health("Unhealthy", reports), _with_health("Unknown", reports)

@@ -20,6 +20,7 @@ from device_operator.cluster.client import UNREACHABLE, ApiError, Client, Object
 from device_operator.cluster.collection import Change, Collection
 from device_operator.cluster.views import Owned
 from device_operator.model import DaemonSetView, FailedCreate, Identity, InventoryView, NodeView, PodView, PodWarning
+from device_operator.pools import offered_hardware
 
 logger = logging.getLogger(__name__)
 
@@ -212,7 +213,9 @@ class ClusterCache:
     def _inventory_changed(self, change: Change[InventoryView]) -> None:
         concerned = self._inventories.apply(change)
         nodes = self._inventories_on.apply(change)
-        if _offered(change.old) != _offered(change.new):  # two objects may have come to one name, or away from it
+        if _offered(change.old) != _offered(
+            change.new
+        ):  # two objects may have come to one name or device, or away from it
             concerned |= {i.config for node in nodes for i in self.inventories_on(node)}
         if change.old is None or change.new is None or self._is_news(change.old, change.new):
             for name in concerned:
@@ -233,8 +236,11 @@ def _held(owned: Owned | None) -> tuple[object, ...]:
 
 
 def _offered(inventory: InventoryView | None) -> set[str]:
-    resources = inventory.status.get("resources") or () if inventory is not None else ()
-    return {r["name"] for r in resources if r.get("devices")}
+    if inventory is None:
+        return set()
+    return {r["name"] for r in inventory.status.get("resources") or () if r.get("devices")} | {
+        *offered_hardware(inventory)
+    }
 
 
 def _timeless(status: Mapping[str, Any]) -> dict[str, Any]:

@@ -429,6 +429,22 @@ def test_a_name_that_another_objects_agent_serves_too_degrades_and_is_told_on_th
     assert conditions(found)["Ready"][0] == "True"
 
 
+def test_devices_that_another_object_offers_too_degrade_and_hide_no_other_fault():
+    names = (KVM, "example.com/other")
+    meet = tuple(
+        Overlap(f"node-000{n}", "DeviceConflict", "default", "other", names, reported=True, device="0000:3b:00.0")
+        for n in (0, 1)
+    )
+    seen = fleet(2)
+    seen["inventories"] = (inventory("node-0000"), inventory("node-0001", configError="contract version 2"))
+    found = status(**seen, conflicts=meet)
+    assert conditions(found)["Degraded"] == ("True", "DeviceConflict")
+    assert "offers devices that pool default offers too, on nodes node-0000, node-0001" in message(found, "Degraded")
+    assert "contract version 2" in message(found, "Degraded")
+    assert [n["reason"] for n in found["nodes"]] == ["DeviceConflict", "ConfigError"]
+    assert conditions(found)["Accepted"][0] == conditions(found)["Ready"][0] == "True"
+
+
 def test_what_could_not_be_applied_is_told():
     problem = ApplyProblem("default", "NotOwned", "DaemonSet x belongs to somebody else")
     found = status(nodes=(node(),), problems=(problem,))

@@ -2,7 +2,7 @@
 
 import asyncio
 import copy
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -142,8 +142,8 @@ class World:
                 if old != new:
                     collection._changed(Change(name, old, new))
 
-    def agent(self, config: str, *names: str) -> None:
-        """Its pod on node-1, and its report of devices under these names."""
+    def agent(self, config: str, *names: str, devices: Iterable[str] = ()) -> None:
+        """Its pod on node-1, and its report of devices under these names; `devices`: ids, under the first one."""
         uid = self.api.objects["devicepluginconfigs", config]["metadata"]["uid"]
         pod = {"name": f"{config}-pod", "labels": {"device-operator.io/config": config}}
         seen = views.pod({"metadata": pod, "spec": {"nodeName": "node-1"}}, None)
@@ -152,10 +152,14 @@ class World:
         raw = {
             "metadata": {"name": f"{config}.node-1", "uid": f"{uid}-i", "ownerReferences": [owner]},
             "spec": {"nodeName": "node-1", "configName": config},
-            "status": {"resources": [{"name": name, "devices": 1} for name in names]},
+            "status": {
+                "resources": [{"name": name, "devices": 1} for name in names],
+                "devices": [{"id": id_, "resource": names[0], "health": "Healthy"} for id_ in devices],
+            },
         }
         report = views.inventory(raw, None, now=NOW)
-        self.cache.inventories._changed(Change(report.name, None, report))
+        before = {i.name: i for i in self.cache.inventories_of(config)}
+        self.cache.inventories._changed(Change(report.name, before.get(report.name), report))
 
     def condition(self, name: str, kind: str) -> tuple[str, str]:
         conditions = self.api.objects["devicepluginconfigs", name]["status"]["conditions"]
@@ -191,6 +195,22 @@ async def test_two_objects_whose_agents_come_to_one_name_are_both_told(world: Wo
     for name in ("a", "b"):
         await world.reconciler.reconcile(name)
         assert world.condition(name, "Degraded") == ("True", "ResourceConflict")
+
+
+async def test_two_objects_whose_agents_come_to_one_device_are_both_told(world: World) -> None:
+    world.apply("a", resource="example.com/a")
+    world.apply("b", resource="example.com/b")
+    world.agent("a", "example.com/a", devices=["0000:3b:00.0"])
+    world.agent("b", "example.com/b", devices=["0000:3c:00.0"])
+    for name in ("a", "b"):
+        await world.reconciler.reconcile(name)
+        assert world.condition(name, "Degraded")[1] != "DeviceConflict"
+    world.enqueued.clear()
+    world.agent("b", "example.com/b", devices=["0000:3c:00.0", "0000:3b:00.0"])
+    assert {"a", "b"} <= set(world.enqueued)
+    for name in ("a", "b"):
+        await world.reconciler.reconcile(name)
+        assert world.condition(name, "Degraded") == ("True", "DeviceConflict")
 
 
 async def test_a_verdict_counts_for_others_before_its_status_is_written(world: World) -> None:
