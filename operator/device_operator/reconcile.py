@@ -235,7 +235,7 @@ class Reconciler:
         """
         identity, now, clock = config.identity, self._now(), self._clock()
         kept = {node for nodes in assigned.nodes.values() for node in nodes}
-        kept |= {pod.node for pod in self._cache.pods_of(identity.name) if pod.node}
+        kept |= {pod.node for pod in self._cache.pods_of(identity.name) if pod.node and not pod.deleting}
         inventories = [i for i in self._cache.inventories_of(identity.name) if i.owner_uid == identity.uid]
         since, memory.orphans = memory.orphans, {}
         for inventory in inventories:

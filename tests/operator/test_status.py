@@ -210,6 +210,7 @@ def test_a_deleted_node_leaves_the_status_and_then_its_inventory_goes(
     assert kube.find(f"{INVENTORIES}/leaving.leaving-2")
 
     kube.patch(f"{NODES}/leaving-2", {"metadata": {"labels": {"pool": "another"}}})
+    agents[1].end()  # as the DaemonSet's controller does
     eventually("so is that of a node that left the pool", lambda: kube.find(f"{INVENTORIES}/leaving.leaving-2") is None)
 
 

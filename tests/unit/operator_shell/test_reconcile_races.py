@@ -409,8 +409,12 @@ async def test_an_inventory_of_a_node_that_has_just_left_the_pool_stays_for_the_
 
 
 async def test_an_inventory_stays_while_its_agents_pod_is_there(world: World) -> None:
+    """Not for one that is being deleted: on a node that is dead it stays so for ever."""
     name = orphan(world, written="2026-05-31T20:00:00Z", clock=[0.0])
     seen = views.pod(starting_pod(1), None)
     world.cache.pods._changed(Change(seen.name, None, seen))
     await world.reconciler.reconcile("a")
     assert ("nodedeviceinventories", name) in world.api.objects
+    world.cache.pods._changed(Change(seen.name, seen, replace(seen, deleting=True)))
+    await world.reconciler.reconcile("a")
+    assert ("nodedeviceinventories", name) not in world.api.objects
