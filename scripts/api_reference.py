@@ -49,14 +49,16 @@ def reference() -> Iterator[str]:
             yield "| field | type | meaning |"
             yield "|---|---|---|"
             yield from fields(schema["properties"][part], part)
-        rules = list(messages(schema))
+        rules: dict[str, list[str]] = {}
+        for path, message in messages(schema, ""):
+            rules.setdefault(message, []).append(f"`{path or 'metadata'}`")
         if rules:
             yield ""
             yield f"### What the API server refuses in a {names['kind']}"
             yield ""
             yield "Beside unknown fields and values out of bounds:"
             yield ""
-            yield from (f"- {cell(rule)}" for rule in rules)
+            yield from (f"- {', '.join(dict.fromkeys(at))}: {cell(message)}" for message, at in rules.items())
     yield ""
     yield "## Attributes"
     yield ""
@@ -96,12 +98,16 @@ def kind(field: dict[str, Any]) -> str:
     return name
 
 
-def messages(schema: dict[str, Any]) -> Iterator[str]:
+def messages(schema: dict[str, Any], path: str) -> Iterator[tuple[str, str]]:
+    """(field, message) of every rule."""
     for rule in schema.get("x-kubernetes-validations", ()):
         if "message" in rule:
-            yield rule["message"]
-    for field in (*schema.get("properties", {}).values(), *([schema["items"]] if "items" in schema else ())):
-        yield from messages(field)
+            yield path, rule["message"]
+    for name, field in schema.get("properties", {}).items():
+        yield from messages(field, f"{path}.{name}" if path else name)
+    for below in ("items", "additionalProperties"):
+        if isinstance(schema.get(below), dict):
+            yield from messages(schema[below], f"{path}[]" if below == "items" else path)
 
 
 def cell(text: str) -> str:

@@ -181,8 +181,11 @@ def _driver_access_problems(access: DriverAccess, at: str) -> Iterator[str]:
     if access.runtime_class is not None and not _is_name(access.runtime_class):
         yield f"{at}.runtimeClass: {access.runtime_class!r:.80} is no name of a RuntimeClass, such as nvidia"
     root = access.driver_root
-    if root not in (None, "/") and not _PATH.fullmatch(root):
-        yield f"{at}.driverRoot: {root!r} must be / or an absolute path, without '..', '//' or a slash at the end"
+    if root not in (None, "/") and (not _PATH.fullmatch(root) or set("*?[") & set(root)):
+        yield (
+            f"{at}.driverRoot: {root!r} must be / or an absolute path, "
+            "without '..', '//', '*', '?', '[' or a slash at the end"
+        )
     if access.cdi_device is not None and not names.CDI_NAME.fullmatch(access.cdi_device):
         yield (
             f"{at}.cdiDevice: {access.cdi_device!r} must read vendor.com/class=name, "

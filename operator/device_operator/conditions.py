@@ -3,8 +3,9 @@
 Ready is judged on the settled nodes. Where none is settled, on the young ones: `kubectl wait --for=condition=Ready`
 on a fresh cluster returns when agents serve, not before. Once Ready is True it stays so while nodes only wait for
 an agent that is on its way (`NodeReport.grace`, or a young node without a fault), so an edit, a rollout within
-maxUnavailable and a node that joins do not flip it; a node with a cause does. floor(maxUnavailable) nodes may be
-unserved, but never all of them: one node with maxUnavailable 1 is not Ready while nothing serves it.
+maxUnavailable and a node that joins do not flip it; a node with a cause does. Where only that keeps Ready True, or
+Degraded False, the reason is AgentsStarting, and the message has what the agents wait for. floor(maxUnavailable)
+nodes may be unserved, but never all of them: one node with maxUnavailable 1 is not Ready while nothing serves it.
 """
 
 from collections import Counter, defaultdict
@@ -14,9 +15,9 @@ from typing import Any, Final
 
 from device_operator.caveats import caveats
 from device_operator.model import ApplyProblem, Notice
-from device_operator.nodes import NODE_NOT_READY, NodeReport, clip
+from device_operator.nodes import NODE_NOT_READY, NOT_MADE, NodeReport, clip
 from device_operator.pools import Accepted, Overlap, Rejected, describe, name_nodes
-from device_operator.serving import State
+from device_operator.serving import DEVICES_UNHEALTHY, DEVICES_UNKNOWN, State
 from device_operator.spec import Spec
 
 ACCEPTED: Final = "Accepted"
@@ -24,6 +25,8 @@ PROGRESSING: Final = "Progressing"
 DEGRADED: Final = "Degraded"
 READY: Final = "Ready"
 
+STARTING: Final = "AgentsStarting"
+"""Reason of a condition that only grace keeps as it is."""
 MAX_MESSAGE: Final = 4096
 """Characters of a condition's message."""
 MAX_GROUPS: Final = 5
@@ -44,7 +47,8 @@ class Judged:
 class Situation:
     """All that the conditions are judged on.
 
-    `unhealthy`: entries of status.unhealthyDevices; `devices`: how many are known; `previous`: conditions by type.
+    `unhealthy`: entries of status.unhealthyDevices; `unknown`: the same of devices whose last check had no answer;
+    `devices`: how many are known; `previous`: conditions by type.
     `spec`: the accepted one, or after a rejection the one of what runs, if anything does.
     `applied`: the DaemonSets are as the accepted spec has them.
     `pools`: names of those that should run, or after a rejection of those that do.
@@ -56,6 +60,7 @@ class Situation:
     overlaps: Sequence[Overlap]
     problems: Sequence[ApplyProblem]
     unhealthy: Sequence[Mapping[str, Any]]
+    unknown: Sequence[Mapping[str, Any]]
     devices: int
     generation: int
     pools: Sequence[str]
@@ -126,20 +131,27 @@ def _degraded(situation: Situation) -> Judged:
     if situation.overlaps:
         parts.append((situation.overlaps[0].reason, describe(situation.overlaps)))
     settled = any(r.settled for r in situation.reports)
-    elsewhere = {"DevicesUnhealthy"} | {o.reason for o in situation.overlaps if o.reported}
+    elsewhere = {DEVICES_UNHEALTHY, DEVICES_UNKNOWN} | {o.reason for o in situation.overlaps if o.reported}
     wrong = [r for r in situation.reports if r.problem and r.reason not in elsewhere and not _on_its_way(r)]
     parts += _causes(r for r in wrong if r.served or not r.young or not settled)
     if situation.unhealthy:
-        reasons = Counter(d.get("reason", "Unhealthy") for d in situation.unhealthy).most_common(MAX_GROUPS)
-        text = (
-            f"{_count(len(situation.unhealthy), 'device')} Unhealthy "
-            f"on {name_nodes(d['node'] for d in situation.unhealthy)}: "
-            f"{', '.join(f'{reason} {number}' for reason, number in reasons)}"
-        )
-        parts.append(("DevicesUnhealthy", text))
-    if not parts:
-        return Judged(DEGRADED, "False", "AsWanted", "every node, resource and device is as wanted")
-    return Judged(DEGRADED, "True", parts[0][0], "; ".join(text for _, text in parts))
+        parts.append((DEVICES_UNHEALTHY, _devices("Unhealthy", situation.unhealthy)))
+    if situation.unknown:
+        parts.append((DEVICES_UNKNOWN, _devices("Unknown", situation.unknown)))
+    if parts:
+        return Judged(DEGRADED, "True", parts[0][0], "; ".join(text for _, text in parts))
+    if waiting := [r for r in situation.basis if r.problem and r.reason not in elsewhere]:
+        text = "; ".join(text for _, text in _causes(waiting))
+        return Judged(DEGRADED, "False", STARTING, f"no fault is known while agents start: {text}")
+    return Judged(DEGRADED, "False", "AsWanted", "every node, resource and device is as wanted")
+
+
+def _devices(health: str, devices: Sequence[Mapping[str, Any]]) -> str:
+    reasons = Counter(d.get("reason", health) for d in devices).most_common(MAX_GROUPS)
+    return (
+        f"{_count(len(devices), 'device')} {health} on {name_nodes(d['node'] for d in devices)}: "
+        f"{', '.join(f'{reason} {number}' for reason, number in reasons)}"
+    )
 
 
 def _ready(situation: Situation) -> Judged:
@@ -173,9 +185,17 @@ def _ready(situation: Situation) -> Judged:
         message = "; ".join([message, *(text for _, text in _causes(unserved))])
     if isinstance(situation.verdict, Rejected):
         return Judged(READY, "True", _rejection(situation), f"what ran before the edit goes on: {message}")
+    if len(unserved) > allowed:
+        return Judged(READY, "True", STARTING, message)
     if not situation.devices:
-        return Judged(READY, "True", "NoDevices", f"{message}; they have no devices")
+        return Judged(READY, "True", "NoDevices", f"{message}; they have no devices{_why_none(basis)}")
     return Judged(READY, "True", "Serving", message)
+
+
+def _why_none(reports: Iterable[NodeReport]) -> str:
+    """Ready is about agents: that a driver is missing is for Degraded to tell, and for this message to point at."""
+    reasons = sorted({r.reason for r in reports if r.state is State.NO_DEVICES and r.problem})
+    return f" ({', '.join(reasons)}: see Degraded)" if reasons else ""
 
 
 def _pools_away(reports: Iterable[NodeReport]) -> list[str]:
@@ -191,7 +211,8 @@ def _pools_away(reports: Iterable[NodeReport]) -> list[str]:
 
 
 def _on_its_way(report: NodeReport) -> bool:
-    return report.grace or (report.young and report.state is State.PENDING)
+    """Whether time alone may bring its agent. What keeps a pod from being made is a cause on a young node too."""
+    return report.grace or (report.young and report.state is State.PENDING and report.reason not in NOT_MADE)
 
 
 def _rejection(situation: Situation) -> str:

@@ -22,6 +22,7 @@ __all__ = [
     "Observed",
     "OtherConfig",
     "PodView",
+    "PodWarning",
     "Taint",
 ]
 
@@ -79,7 +80,7 @@ class DaemonSetView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodView:
-    """An agent's pod.
+    """An agent's pod. `namespace`: for messages.
 
     `node`: where it runs, or for a pending pod the node that its affinity (matchFields metadata.name) names.
     `template_hash`: annotation `render.ANNOTATION_TEMPLATE`. `ready_since`: last transition of Ready, either way.
@@ -106,6 +107,17 @@ class PodView:
     exit_code: int | None = None
     restarts: int = 0
     unscheduled: str = ""
+    namespace: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PodWarning:
+    """The newest Event of type Warning about a pod. `reason`: the kubelet's word, such as FailedCreatePodSandBox."""
+
+    pod: str
+    reason: str
+    message: str
+    last_seen: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +166,7 @@ class Observed:
     pods: tuple[PodView, ...] = ()
     inventories: tuple[InventoryView, ...] = ()
     failed_creates: tuple[FailedCreate, ...] = ()
+    pod_warnings: tuple[PodWarning, ...] = ()
     complete: bool = True
     problems: tuple[ApplyProblem, ...] = ()
 

@@ -36,7 +36,12 @@ PULL_REASONS: Final = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError"}
 )
 CREATING_REASONS: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
-
+UNTOLD: Final = CREATING_REASONS - {""}
+"""What a container waits for without a word why: the kubelet tells that in Events of the pod."""
+FAILED_CREATE: Final = "FailedCreate"
+PAUSED: Final = "Paused"
+NOT_MADE: Final = frozenset({FAILED_CREATE, PAUSED})
+"""Reasons of nodes whose agent is not on its way: somebody has to do something first."""
 
 NODE_NOT_READY: Final = "NodeNotReady"
 
@@ -124,12 +129,12 @@ def judge(
     settings: StatusSettings,
     paused: bool = False,
     progressing_since: datetime | None = None,
-    conflicts: Mapping[str, str] | None = None,
+    conflicts: Mapping[str, tuple[str, str]] | None = None,
 ) -> tuple[NodeReport, ...]:
     """Every matched node, in the order of pools and names.
 
     `progressing_since`: since when the object is Progressing; a node without pod has grace for `settle` from then.
-    `conflicts`: node -> a sentence on the resources that another object's agent serves there too.
+    `conflicts`: node -> reason and sentence on what another object's agent serves there too.
     """
     judged = _Judge(
         identity,
@@ -153,7 +158,7 @@ class _Judge:
         *,
         paused: bool,
         progressing_since: datetime | None,
-        conflicts: Mapping[str, str],
+        conflicts: Mapping[str, tuple[str, str]],
     ) -> None:
         self._conflicts = conflicts
         self._identity = identity
@@ -168,6 +173,7 @@ class _Judge:
                 self._pods[pod.pool, pod.node].append(pod)
         self._inventories = {i.node: i for i in observed.inventories if i.owner_uid == identity.uid}
         self._failed_creates = _latest(observed.failed_creates)
+        self._warnings = {warning.pod: warning for warning in observed.pod_warnings}
 
     def reports(self, pools: Iterable[PoolView]) -> tuple[NodeReport, ...]:
         return tuple(
@@ -188,21 +194,16 @@ class _Judge:
             verdict = self._without_pod(pool, node, replacing=bool(pods))
         elif pod.ready:
             verdict = self._with_ready_pod(pod, inventory, pool)
-            if verdict.state in (State.SERVING, State.NO_DEVICES) and (conflict := self._conflicts.get(node.name)):
-                # the cause of what else this node may say: the kubelet knows one of the two
-                verdict = Verdict(verdict.state, RESOURCE_CONFLICT, conflict)
+            conflict = self._conflicts.get(node.name) if verdict.state in (State.SERVING, State.NO_DEVICES) else None
+            # two of one name are the cause of what else the node may say: the kubelet knows one of them
+            if conflict and (conflict[0] == RESOURCE_CONFLICT or not verdict.problem):
+                verdict = Verdict(verdict.state, *conflict)
         else:
             verdict = self._with_starting_pod(pod, inventory)
         here = node.ready and not node.deleting
         if node.deleting and verdict.state in (State.PENDING, State.STALE):
             verdict = self._away(node, inventory)
         settled = here and self._now >= settles_at(node, self._settings)
-        current = (
-            pod is not None
-            and (not pool.template_hash or pod.template_hash == pool.template_hash)
-            and inventory is not None
-            and (not pool.config_hash or inventory.status.get("observedConfigHash") == pool.config_hash)
-        )
         return NodeReport(
             name=node.name,
             pool=pool.name,
@@ -212,7 +213,7 @@ class _Judge:
             settled=settled,
             young=here and not settled,
             grace=verdict.grace,
-            updated=current,
+            updated=_current(pool, pod, inventory),
             problem=verdict.problem,
             inventory=inventory,
         )
@@ -231,7 +232,7 @@ class _Judge:
     def _without_pod(self, pool: PoolView, node: NodeView, *, replacing: bool) -> Verdict:
         """The DaemonSet controller makes a pod within moments, or there is a cause that can be named."""
         if self._paused and not pool.applied:
-            return Verdict(State.PENDING, "Paused", "spec.paused is true, so no DaemonSet is made")
+            return Verdict(State.PENDING, PAUSED, "spec.paused is true, so no DaemonSet is made")
         if pool.problem:
             return Verdict(State.PENDING, pool.problem.reason, pool.problem.message)
         if keeping := scheduling.keeping_away(node.taints, pool.tolerations):
@@ -244,7 +245,7 @@ class _Judge:
             )
         failed = self._failed_creates.get(pool_daemonset(self._identity, pool.name))
         if failed and self._within(failed.last_seen, self._settings.failed_create_recent):
-            return Verdict(State.PENDING, "FailedCreate", f"the DaemonSet cannot make the pod: {failed.message}")
+            return Verdict(State.PENDING, FAILED_CREATE, f"the DaemonSet cannot make the pod: {failed.message}")
         grace = not self._waited
         if replacing:
             return Verdict(State.PENDING, "Replacing", "the agent's pod is being replaced", grace)
@@ -267,8 +268,8 @@ class _Judge:
         since = max(pod.created, pod.ready_since or pod.created)
         grace = self._within(since, self._settings.pod_stale)
         if waiting:
-            text = f"pod {pod.name}: {waiting} since {rfc3339(pod.created)}; its events (kubectl describe) say why"
-            return Verdict(State.PENDING, waiting, text, grace)
+            text = f"pod {pod.name}: {waiting} since {rfc3339(pod.created)}"
+            return Verdict(State.PENDING, waiting, f"{text}{self._told_by_kubelet(pod)}", grace)
         if self._within(pod.created, self._settings.pod_stale) or (grace and inventory is None):
             return Verdict(State.PENDING, "Starting", f"pod {pod.name} starts", grace=True)
         why = "; ".join(unregistered(inventory.status) if inventory else ()) or "its log says why"
@@ -279,6 +280,12 @@ class _Judge:
         if grace:
             return Verdict(State.SERVING, "AgentNotReady", text, grace=True)
         return Verdict(State.STALE if inventory else State.FAILED, "AgentNotReady", text)
+
+    def _told_by_kubelet(self, pod: PodView) -> str:
+        if warning := self._warnings.get(pod.name):
+            return f": {warning.reason}: {warning.message}"
+        where = f"-n {pod.namespace} " if pod.namespace else ""
+        return f"; kubectl describe pod {where}{pod.name} says why"
 
     def _with_ready_pod(self, pod: PodView, inventory: InventoryView | None, pool: PoolView) -> Verdict:
         since = pod.ready_since or pod.created
@@ -296,6 +303,21 @@ class _Judge:
 
     def _within(self, moment: datetime, seconds: float) -> bool:
         return self._now - moment < timedelta(seconds=seconds)
+
+
+def _current(pool: PoolView, pod: PodView | None, inventory: InventoryView | None) -> bool:
+    """Whether the node is on the current pod template and configuration.
+
+    The inventory stays while its agent is replaced: it speaks for a pod that is not Ready only when it was written
+    in that pod's life. A pod that has been up and broke later is current all the same.
+    """
+    if pod is None or inventory is None:
+        return False
+    if pool.template_hash and pod.template_hash != pool.template_hash:
+        return False
+    if pool.config_hash and inventory.status.get("observedConfigHash") != pool.config_hash:
+        return False
+    return pod.ready or inventory.heartbeat_seen > pod.created
 
 
 def _ended(pod: PodView) -> str:

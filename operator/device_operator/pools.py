@@ -6,6 +6,7 @@ A rejected generation is judged again at every pass, so that a mended label or a
 What an object runs counts as its own beside what its spec says: a refused or paused edit changes no agent.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -21,17 +22,23 @@ from device_operator.spec import Pool, Spec
 INVALID_SPEC: Final = "InvalidSpec"
 POOL_OVERLAP: Final = "PoolOverlap"
 RESOURCE_CONFLICT: Final = "ResourceConflict"
+DEVICE_CONFLICT: Final = "DeviceConflict"
 
+_HARDWARE: Final = re.compile(
+    r"(?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
+)
+"""Ids that are one piece of hardware whoever reports them: UUIDs of NVIDIA devices, PCI addresses."""
 NAMED_NODES: Final = 5
 """Nodes that a message names; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """One node that is wanted twice. `reason`: PoolOverlap or ResourceConflict.
+    """One node that is wanted twice. `reason`: PoolOverlap, ResourceConflict or DeviceConflict.
 
     `pool`: ours that the node belongs to all the same. `rival`: the other pool of this object, or the other object.
-    `resources`: what both would serve, for a conflict; `reported`: names that agents report, not ones as written.
+    `resources`: what both would serve, for a conflict of names; of devices, under which names both offer them.
+    `reported`: by agents, not as written. `device`: one of those that both offer.
     """
 
     node: str
@@ -40,6 +47,7 @@ class Overlap:
     rival: str
     resources: tuple[str, ...] = ()
     reported: bool = False
+    device: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +156,8 @@ def with_reported(
 ) -> Assignment:
     """With the conflicts that no written name shows: what placeholders came to on a node may be another's name.
 
-    The kubelet keeps the agent that registers last, and tells neither of them. `on_node`: inventories of all objects
+    The kubelet keeps the agent that registers last, and tells neither of them. Nor does anybody stop two objects that
+    offer one device under two names: agents know nothing of each other's devices. `on_node`: inventories of all objects
     on a node; `agents_of`: nodes on which the object of that name has a pod, because an inventory stays for a while
     after its agent.
     """
@@ -161,15 +170,23 @@ def with_reported(
             seen = {i.owner_uid: i for i in on_node(node)}
             if len(seen) < 2 or mine.uid not in seen:
                 continue
-            ours = _entries(seen.pop(mine.uid))
+            my_inventory = seen.pop(mine.uid)
+            ours, my_devices = _entries(my_inventory), offered_hardware(my_inventory)
             for uid, inventory in sorted(seen.items(), key=lambda item: item[1].config):
                 rival = names_of.get(uid)
                 if rival is None:
                     continue
+                if node not in agents_of(rival) or node not in agents_of(mine.name):
+                    continue
                 both = sorted(ours.keys() & _entries(inventory).keys())
                 both = [name for name in both if (node, rival, ours[name]) not in told]
-                if both and node in agents_of(rival) and node in agents_of(mine.name):
+                if both:
                     found.append(Overlap(node, RESOURCE_CONFLICT, pool, rival, tuple(both), reported=True))
+                theirs = offered_hardware(inventory) if my_devices else {}
+                same = sorted(id_ for id_ in my_devices.keys() & theirs.keys() if my_devices[id_] != theirs[id_])
+                if same:
+                    as_what = tuple(sorted({name for id_ in same for name in (my_devices[id_], theirs[id_])}))
+                    found.append(Overlap(node, DEVICE_CONFLICT, pool, rival, as_what, reported=True, device=same[0]))
     return replace(assigned, overlaps=(*assigned.overlaps, *found))
 
 
@@ -178,16 +195,31 @@ def _entries(inventory: InventoryView) -> dict[str, str]:
     return {r["name"]: r.get("entry", r["name"]) for r in inventory.status.get("resources") or () if r.get("devices")}
 
 
+def offered_hardware(inventory: InventoryView) -> dict[str, str]:
+    """Id -> resource of the devices that pods may get, as far as the id tells which piece of hardware it is."""
+    return {
+        d["id"]: d.get("resource", "")
+        for d in inventory.status.get("devices") or ()
+        if d.get("health") != "Unhealthy" and _HARDWARE.fullmatch(d["id"])
+    }
+
+
 def describe(overlaps: Iterable[Overlap]) -> str:
     """One sentence for each pair of rivals, with how to mend it; up to five nodes are named."""
-    groups: defaultdict[tuple[str, str, str, tuple[str, ...]], list[str]] = defaultdict(list)
+    groups: defaultdict[tuple[str, str, str, tuple[str, ...]], list[Overlap]] = defaultdict(list)
     for o in overlaps:
-        groups[o.reason, o.pool, o.rival, o.resources].append(o.node)
-    return "; ".join(_sentence(*key, nodes) for key, nodes in groups.items())
+        groups[o.reason, o.pool, o.rival, o.resources].append(o)
+    return "; ".join(_sentence(*key, found) for key, found in groups.items())
 
 
-def _sentence(reason: str, pool: str, rival: str, resources: tuple[str, ...], nodes: list[str]) -> str:
-    where = name_nodes(nodes)
+def _sentence(reason: str, pool: str, rival: str, resources: tuple[str, ...], found: list[Overlap]) -> str:
+    where = name_nodes(o.node for o in found)
+    if reason == DEVICE_CONFLICT:
+        return (
+            f"DevicePluginConfig {rival} offers devices that pool {pool} offers too, on {where}, such as "
+            f"{found[0].device}, as {_some(resources)}: a pod may get what another one holds; put such devices into "
+            "one object, keep them apart by include and exclude, or make the pools exclude each other"
+        )
     if reason == POOL_OVERLAP:
         return (
             f"pools {pool} and {rival} both match {where}: a node may belong to one pool of an object; "

@@ -22,7 +22,7 @@ from device_operator.cluster.views import Owned
 from device_operator.conditions import ACCEPTED, PROGRESSING, by_type
 from device_operator.configs import Config, ConfigStore
 from device_operator.model import ApplyProblem, Identity, InventoryView, Observed, OtherConfig
-from device_operator.nodes import settles_at
+from device_operator.nodes import UNTOLD, settles_at
 from device_operator.pacing import LastWrite, Pace
 from device_operator.pools import Accepted, Assignment, Rejected, accept, assignment, running, with_reported
 from device_operator.render import Manifest, RenderSettings, render
@@ -34,6 +34,10 @@ _PODS_RECHECK_MAX: Final = 300.0
 _PROBLEM_RECHECK: Final = 30.0
 """Seconds: an object of somebody else is in no watch of ours, so nothing tells when it is gone."""
 _LEAST_LOOK: Final = 1.0
+_HEARTBEAT: Final = 600.0
+"""Seconds: agents write their inventory at least so often."""
+_PODS_ASKED: Final = 5
+"""Starting pods of an object whose Events are asked for: a message tells of the first node that has a cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +68,7 @@ class _Memory:
     last_write: LastWrite | None = None
     orphans: dict[str, float] = field(default_factory=dict)
     inventories: tuple[InventoryView, ...] | None = None
-    lacking: frozenset[str] = frozenset()
+    lacking: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
     lacking_wait: float = 0.0
 
 
@@ -224,15 +228,23 @@ class Reconciler:
             await self._applier.remove(owned)
 
     async def _clean_inventories(self, config: Config, assigned: Assignment, memory: _Memory) -> None:
-        """Deletes those whose node is gone, or in no pool, for the whole grace."""
-        served = {node for nodes in assigned.nodes.values() for node in nodes}
-        identity = config.identity
+        """Deletes those whose node is gone, or in no pool, for the whole grace, once no agent's pod is there.
+
+        A restart of this process forgets since when. But an agent writes every ten minutes, so a node whose inventory
+        is older than that has had no agent for the rest of the time.
+        """
+        identity, now, clock = config.identity, self._now(), self._clock()
+        kept = {node for nodes in assigned.nodes.values() for node in nodes}
+        kept |= {pod.node for pod in self._cache.pods_of(identity.name) if pod.node and not pod.deleting}
         inventories = [i for i in self._cache.inventories_of(identity.name) if i.owner_uid == identity.uid]
-        since = memory.orphans
-        memory.orphans = {i.name: since.get(i.name, self._clock()) for i in inventories if i.node not in served}
+        since, memory.orphans = memory.orphans, {}
+        for inventory in inventories:
+            if inventory.node not in kept:
+                without = max((now - inventory.heartbeat_seen).total_seconds() - _HEARTBEAT, 0.0)
+                memory.orphans[inventory.name] = min(since.get(inventory.name, clock), clock - without)
         for inventory in inventories:
             orphaned = memory.orphans.get(inventory.name)
-            if orphaned is None or self._clock() - orphaned < self._settings.inventory_grace:
+            if orphaned is None or clock - orphaned < self._settings.inventory_grace:
                 continue
             try:
                 await self._client.delete(INVENTORIES, inventory.name, uid=inventory.uid)
@@ -251,7 +263,8 @@ class Reconciler:
         cache, name = self._cache, identity.name
         daemonsets = cache.daemonsets_of(identity)
         pods = cache.pods_of(name)
-        lacking = self._lacking(assigned, {pod.node for pod in pods}, memory)
+        starting = sorted(p.name for p in pods if not p.deleting and not p.ready and p.waiting_reason in UNTOLD)
+        lacking = self._lacking(assigned, {pod.node for pod in pods}, starting, memory)
         poor = sorted(d.name for d in daemonsets if d.pool in lacking)
         return Observed(
             now=self._now(),
@@ -260,17 +273,22 @@ class Reconciler:
             pods=pods,
             inventories=tuple(i for i in cache.inventories_of(name) if i.owner_uid == identity.uid),
             failed_creates=await cache.failed_creates(self._client, poor),
+            pod_warnings=await cache.pod_warnings(self._client, starting[:_PODS_ASKED]),
             complete=cache.complete,
             problems=problems,
         )
 
-    def _lacking(self, assigned: Assignment, on: set[str | None], memory: _Memory) -> set[str]:
-        """Pools with a node that has no pod. Events are not watched, so such a pool is looked at again by itself."""
+    def _lacking(self, assigned: Assignment, on: set[str | None], starting: Iterable[str], memory: _Memory) -> set[str]:
+        """Pools with a node that has no pod. Events are not watched, so such a pool is looked at again by itself.
+
+        `starting`: pods that wait for something, of which Events tell too.
+        """
         pools = assigned.nodes
         lacking = frozenset(node for nodes in pools.values() for node in nodes if node not in on)
-        if lacking != memory.lacking:
-            memory.lacking, memory.lacking_wait = lacking, self._settings.failed_create
-        elif lacking:
+        waiting = (lacking, frozenset(starting))
+        if waiting != memory.lacking:
+            memory.lacking, memory.lacking_wait = waiting, self._settings.failed_create
+        elif any(waiting):
             memory.lacking_wait = min(memory.lacking_wait * 2, _PODS_RECHECK_MAX)
         return {pool for pool, nodes in pools.items() if not lacking.isdisjoint(nodes)}
 
@@ -319,7 +337,7 @@ class Reconciler:
             if c["type"] == PROGRESSING
         )
         looks = [settings.resync, *((moment - now).total_seconds() for moment in moments)]
-        if memory.lacking:
+        if any(memory.lacking):
             looks.append(memory.lacking_wait)
         looks += (since + settings.inventory_grace - self._clock() for since in memory.orphans.values())
         # a thousand nodes that settle one after the other are no thousand passes

@@ -18,6 +18,8 @@ FOREIGN_PLUGIN: Final = "ForeignPlugin"
 REFUSED: Final = "ResourceRefused"
 DRIVER_UNAVAILABLE: Final = "DriverUnavailable"
 NO_DEVICES: Final = "NoDevices"
+DEVICES_UNHEALTHY: Final = "DevicesUnhealthy"
+DEVICES_UNKNOWN: Final = "DevicesUnknown"
 
 
 class State(StrEnum):
@@ -67,10 +69,10 @@ def reported(
         others = len(clashed) - 1
         more = f", and {others} more container{'s' * (others > 1)}" if others else ""
         return Verdict(state, "EnvCollision", clashed[0] + more)
-    if unhealthy := [d for d in status.get("devices") or () if d.get("health") == "Unhealthy"]:
-        first = unhealthy[0]
-        text = f"{len(unhealthy)} of {devices} devices Unhealthy: {first.get('id')} ({first.get('reason', '')})"
-        return Verdict(state, "DevicesUnhealthy", text + (" and others" if len(unhealthy) > 1 else ""))
+    for health, reason in (("Unhealthy", DEVICES_UNHEALTHY), ("Unknown", DEVICES_UNKNOWN)):
+        if found := [d for d in status.get("devices") or () if d.get("health") == health]:
+            text = f"{len(found)} of {devices} devices {health}: {found[0].get('id')} ({_why(found[0])})"
+            return Verdict(state, reason, text + (" and others" if len(found) > 1 else ""))
     if status.get("podResources") == "Unavailable" and not fresh:
         text = "the kubelet's pod-resources socket gives no answer, so holders are unknown: check agent.kubeletRootDir"
         return Verdict(state, "PodResourcesUnavailable", text)
@@ -79,6 +81,14 @@ def reported(
         text = nothing or "the agent found nothing to serve; excluded in the inventory says what it left out"
         return Verdict(state, NO_DEVICES, text, problem=False)
     return Verdict(state, "Serving", problem=False)
+
+
+def _why(device: Mapping[str, Any]) -> str:
+    """Of an Unhealthy device the word; who has no answer has no health to look up, so there the text stands too."""
+    told = [device.get("reason", "")]
+    if device.get("health") == "Unknown":
+        told.append(device.get("message", ""))
+    return ": ".join(filter(None, told))
 
 
 def _said(status: Mapping[str, Any], nvml: Collection[str]) -> Mapping[str, list[str]]:

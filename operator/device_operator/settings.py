@@ -63,7 +63,9 @@ class Settings:
     pod_stale_seconds: float = _setting(60.0, "an agent pod not Ready for so long makes its node Stale")
     heartbeat_stale_seconds: float = _setting(1500.0, "so does an inventory whose heartbeat has not moved for so long")
     inventory_grace_seconds: float = _setting(1800.0, "an inventory without node or pool is deleted after this")
-    failed_create_seconds: float = _setting(10.0, "FailedCreate events of a DaemonSet are asked at most this often")
+    failed_create_seconds: float = _setting(
+        10.0, "Events of a DaemonSet or a starting pod are asked at most this often"
+    )
     request_timeout_seconds: float = _setting(30.0, "one request to the API server")
     watch_idle_seconds: float = _setting(90.0, "a watch without event or bookmark for so long is opened again")
     watch_stale_seconds: float = _setting(300.0, "/healthz fails when a watch gave no sign of life for so long")

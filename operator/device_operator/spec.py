@@ -176,8 +176,8 @@ def _pool_problems(pool: Pool, at: str, entries: list[str]) -> Iterator[str]:
     for i, name in enumerate(pool.serves):
         if name not in entries:
             near = difflib.get_close_matches(name, entries, n=1)
-            hint = f"did you mean {near[0]}? " if near else ""
-            yield f"{at}.serves[{i}]: {name!r} is no entry of spec.resources: {hint}There are: {', '.join(entries)}"
+            hint = f": did you mean {near[0]}? There are: " if near else "; there are: "
+            yield f"{at}.serves[{i}]: {name!r} is no entry of spec.resources{hint}{', '.join(entries)}"
 
 
 def _agent(raw: object, at: str, problems: list[str]) -> AgentSettings:

@@ -5,6 +5,7 @@ an object that outgrew etcd's limit could not be written at all.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -80,10 +81,10 @@ def compute(
         settings=settings,
         paused=isinstance(verdict, Accepted) and verdict.spec.paused,
         progressing_since=_since(before.get(PROGRESSING, {})),
-        conflicts={o.node: describe([o]) for o in assigned.overlaps if o.reported},
+        conflicts={o.node: (o.reason, describe([o])) for o in reversed(assigned.overlaps) if o.reported},
     )
     overlaps = assigned.overlaps if accepted else ()
-    unhealthy = _unhealthy(reports)
+    unhealthy, unknown = _with_health("Unhealthy", reports), _with_health("Unknown", reports)
     resources = _resources(reports)
     total = {count: sum(r[count] for r in resources) for count in _COUNTS}
     bad = max(len(unhealthy), sum(r["unhealthy"] for r in resources))  # an inventory's list may be cut, its counts not
@@ -95,6 +96,7 @@ def compute(
             overlaps=overlaps,
             problems=observed.problems if accepted else (),
             unhealthy=unhealthy,
+            unknown=unknown,
             devices=total["devices"],
             generation=generation,
             pools=[pool.name for pool in pools],
@@ -230,9 +232,14 @@ def _pool(pool: PoolView, reports: Sequence[NodeReport], overlaps: Sequence[Any]
 
 
 def _resources(reports: Iterable[NodeReport]) -> list[dict[str, Any]]:
-    """Counts by resource name. Devices of a node that is not served are counted, but not as healthy."""
+    """Counts by resource name. Devices of a node that is not served are counted, but not as healthy.
+
+    Nor are those whose last check had no answer: they are offered on, so their agent counts them as healthy, and a
+    driver that hangs would be seen nowhere.
+    """
     found: dict[str, dict[str, Any]] = {}
     for report in reports:
+        unknown = _unknown(report)
         for resource in _listed(report, "resources"):
             name = resource["name"]
             total = found.setdefault(
@@ -243,14 +250,19 @@ def _resources(reports: Iterable[NodeReport]) -> list[dict[str, Any]]:
             devices, healthy = int(resource.get("devices", 0)), int(resource.get("healthy", 0))
             total["nodes"] += bool(devices)
             total["devices"] += devices
-            total["healthy"] += healthy if report.served or report.grace else 0
+            total["healthy"] += max(healthy - unknown[name], 0) if report.served or report.grace else 0
             total["unhealthy"] += max(devices - healthy, 0)
             total["capacity"] += int(resource.get("capacity", 0))
             total["allocated"] += int(resource.get("allocated", 0))
     return [found[name] for name in sorted(found)]
 
 
-def _unhealthy(reports: Iterable[NodeReport]) -> list[dict[str, Any]]:
+def _unknown(report: NodeReport) -> Counter[str]:
+    """By resource."""
+    return Counter(d.get("resource", "") for d in _listed(report, "devices") if d.get("health") == "Unknown")
+
+
+def _with_health(health: str, reports: Iterable[NodeReport]) -> list[dict[str, Any]]:
     found = [
         _without_empty(
             {
@@ -265,7 +277,7 @@ def _unhealthy(reports: Iterable[NodeReport]) -> list[dict[str, Any]]:
         )
         for report in reports
         for device in _listed(report, "devices")
-        if device.get("health") == "Unhealthy"
+        if device.get("health") == health
     ]
     return sorted(found, key=lambda d: (d.get("since", "9999"), d["node"], d["id"]))
 
@@ -304,6 +316,7 @@ def _fill(
 
 
 def _node(report: NodeReport) -> dict[str, Any]:
+    unknown = _unknown(report)
     return _without_empty(
         {
             "name": report.name,
@@ -313,6 +326,7 @@ def _node(report: NodeReport) -> dict[str, Any]:
             "message": report.message,
             "resources": [
                 {"name": r["name"], **{count: int(r.get(count, 0)) for count in _COUNTS}}
+                | {"healthy": max(int(r.get("healthy", 0)) - unknown[r["name"]], 0)}
                 for r in _listed(report, "resources")
             ],
         }

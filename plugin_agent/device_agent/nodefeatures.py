@@ -7,6 +7,10 @@ workloads go on working (k8s-device-plugin, docs/gpu-feature-discovery).
 A file that stays behind lies: the agent's pod may be deleted and never return. So each file names its expiry, and the
 agent renews it long before. It stays over a restart, and while the driver does not answer: a driver that hangs for a
 minute has the same GPUs as before. It goes when there is an answer and no GPU in it.
+
+An agent that ends leaves it, too: it cannot know whether the next one is seconds away, as in every rollout, and
+DaemonSets that select by labels which go and come would lose their pods meanwhile. What nobody renews is over within
+the hour.
 """
 
 import os
@@ -24,9 +28,9 @@ from device_agent.nvml.model import Gpu, Mig, NvmlView
 from device_agent.snapshot import TableSnapshot
 from device_agent.units import Unit
 
-EXPIRY: Final = timedelta(hours=6)
+EXPIRY: Final = timedelta(hours=1)
 """After the last renewal the labels are not made any more."""
-RENEWAL: Final = timedelta(hours=1)
+RENEWAL: Final = timedelta(minutes=15)
 
 _GPU: Final = "nvidia.com/gpu"
 _SHARED: Final = ".shared"

@@ -17,27 +17,28 @@ FUSE = os.makedev(10, 229)
 
 @contextmanager
 def driver_of(kube: Kube, gpus: Sequence[Gpu]) -> Iterator[Scenario]:
-    """A node's driver. Nodes below /dev are made by hand, on all nodes as they share it."""
+    """A node's driver. Nodes below /dev are made by hand; all nodes share it with the machine."""
+    assert not Path("/proc/driver/nvidia").exists(), "an NVIDIA driver is loaded here, whose nodes in /dev are not ours"
     root = kube.cluster.state / "nvidia-driver"
     shutil.rmtree(root, ignore_errors=True)
     scenario = Scenario(root, gpus=gpus, node_dev=Path("/dev"))
-    made = make_nodes(scenario)
+    make_nodes(scenario)
     try:
         yield scenario
     finally:
-        for path in (*made, *Path("/dev/nvidia-caps").glob("*"), scenario.node_scenario):
-            path.unlink(missing_ok=True)
-        shutil.rmtree("/dev/nvidia-caps", ignore_errors=True)
+        for path in (*Path("/dev").glob("nvidia*"), *Path("/dev/nvidia-caps").glob("*"), scenario.node_scenario):
+            if not path.is_dir():
+                path.unlink()
+        Path("/dev/nvidia-caps").rmdir()
 
 
-def make_nodes(scenario: Scenario) -> list[Path]:
+def make_nodes(scenario: Scenario) -> None:
     """All that the scenario's driver has below /dev, and in the /dev of its own root: a driver container has both."""
     paths = [dev / name for dev in (Path("/dev"), scenario.root / "dev") for name in scenario.nodes()]
     for path in paths:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
         os.mknod(path, 0o666 | stat.S_IFCHR, FUSE)
-    return paths
 
 
 @contextmanager

@@ -191,4 +191,3 @@ def test_the_facts_of_the_gpus_are_written_for_node_feature_discovery(kube: Kube
         found = wait_for("the file of features", labels)
         assert "nvidia.com/gpu.product=NVIDIA-A100-SXM4-40GB" in found
         assert "nvidia.com/gpu.count=8" in found
-    kube.cluster.run_in_node(1, "rm", "-rf", "/etc/kubernetes/node-feature-discovery")

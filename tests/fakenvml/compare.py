@@ -19,6 +19,8 @@ from fakenvml import Scenario, a100s
 
 CONTROL = os.makedev(195, 255)
 """The driver's own number: nothing answers there while the driver is not loaded."""
+NO_GPUS = 1
+"""The flag that the agent starts the library with."""
 NOBODY = 65534
 CASES = ("missing", "no driver behind it", "refused by its mode", "refused by the cgroup")
 CGROUP = Path("/sys/fs/cgroup/devices/fakenvml-compare")
@@ -30,7 +32,7 @@ def answers(library: Path) -> tuple[int, ...]:
     count = ctypes.c_uint()
     return (
         nvml.nvmlShutdown(),
-        nvml.nvmlInitWithFlags(0),
+        nvml.nvmlInitWithFlags(NO_GPUS),
         nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)),
         nvml.nvmlShutdown(),
     )

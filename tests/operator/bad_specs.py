@@ -164,6 +164,12 @@ CASES = (
         _one(devices=[{"simulated": {"count": 20000}}, {"simulated": {"count": 1}}]),
     ),
     Case("kind of NVIDIA device", API, 'Unsupported value: "Gpu"', _source(nvml={"kind": "Gpu"})),
+    Case(
+        "bracket that is not closed",
+        OPERATOR,
+        "exclude[0].values: '[abc' has a '[' without ']', so it is taken as it stands",
+        _one(exclude=[{"attribute": "name", "values": ["[abc"]}]),
+    ),
     # ---- presets
     Case("neither devices nor a preset", API, "or a preset that does", config({"resources": [{"name": NIC}]})),
     Case(
@@ -172,7 +178,7 @@ CASES = (
         "'nvidia-gpu-cid' is no preset: did you mean nvidia-gpu-cdi?",
         _preset("nvidia-gpu-cid"),
     ),
-    Case("unknown preset", OPERATOR, "'x' is no preset: There are: nvidia-gpu-cdi, nvidia-gpu-env,", _preset("x")),
+    Case("unknown preset", OPERATOR, "'x' is no preset; there are: nvidia-gpu-cdi, nvidia-gpu-env,", _preset("x")),
     Case(
         "preset with devices of another kind",
         OPERATOR,
@@ -248,6 +254,7 @@ CASES = (
         "a count is above sharing.maxPerContainer",
         _one(sharing={"maxPerContainer": 2}, allocation={"counts": [1, 4]}),
     ),
+    Case("count given twice", OPERATOR, "allocation.counts: 1 is given twice", _one(allocation={"counts": [1, 2, 1]})),
     # ---- inject
     Case("own and hostPath", API, "needs either own", _node(own="kvm", hostPath="/dev/kvm")),
     Case("neither own nor hostPath", API, "needs either own", _node(permissions="rw")),
@@ -380,6 +387,12 @@ CASES = (
         _pool(agent={"driverAccess": {"driverRoot": "/", "cdiDevice": "management.nvidia.com/gpu=all"}}),
     ),
     Case("driver root with ..", API, "must be / or an absolute path", _agent(driverAccess={"driverRoot": "/run/../x"})),
+    Case(
+        "driver root with a wildcard",
+        API,
+        "without '..', '//', '*', '?'",
+        _agent(driverAccess={"driverRoot": "/run/nv*"}),
+    ),
     Case("runtime class in capitals", API, "name of a RuntimeClass", _agent(driverAccess={"runtimeClass": "NVIDIA"})),
     Case(
         "management device without a name",

@@ -2,6 +2,7 @@
 
 import json
 import re
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -204,6 +205,7 @@ def test_an_inventory_stays_that_of_its_node(api: Cluster):
             api.kubectl("patch", "ndi", "lab.node-1", "--type=merge", "-p", '{"spec": {"nodeName": "node-2"}}')
         status = {
             "poolName": "edge",
+            "lastHeartbeatTime": (datetime.now(UTC) - timedelta(hours=3)).strftime("%Y-%m-%dT%H:%M:%SZ"),
             "summary": {"devices": 2, "healthy": 1, "capacity": 2, "allocated": 1},
             "devices": [{"id": "a", "resource": "example.com/nic", "health": "Healthy", "attributes": {"name": "a"}}],
         }
@@ -213,6 +215,8 @@ def test_an_inventory_stays_that_of_its_node(api: Cluster):
         head, row = (line.split() for line in api.kubectl("get", "ndi").splitlines())
         assert head == ["NAME", "NODE", "CONFIG", "POOL", "DEVICES", "HEALTHY", "ALLOCATED", "AGE"]
         assert row[:7] == ["lab.node-1", "node-1", "lab", "edge", "2", "1", "1"]
+        head, row = (line.split() for line in api.kubectl("get", "ndi", "-o", "wide").splitlines())
+        assert (head[7:], row[8]) == (["AGE", "HEARTBEAT"], "3h")
         for selector, found in (("spec.nodeName=node-1", 1), ("spec.nodeName=node-2", 0), ("spec.configName=lab", 1)):
             items = json.loads(api.kubectl("get", "ndi", "--field-selector", selector, "-o", "json"))["items"]
             assert len(items) == found, selector

@@ -35,6 +35,14 @@ def apply(kube: Kube, name: str, owned: Owned, *nodes: str, **spec: Any) -> tupl
     return daemonset, [Agent(kube, daemonset, each) for each in nodes]
 
 
+def warn(kube: Kube, kind: str, name: str, reason: str, message: str) -> None:
+    """An Event about an object in our namespace."""
+    about = {"apiVersion": "v1" if kind == "Pod" else "apps/v1", "kind": kind, "name": name, "namespace": NAMESPACE}
+    event = {"reason": reason, "message": message, "type": "Warning", "firstTimestamp": now(), "lastTimestamp": now()}
+    meta = {"name": f"{name}.1", "namespace": NAMESPACE}
+    kube.create(f"/api/v1/namespaces/{NAMESPACE}/events", {"metadata": meta, "involvedObject": about, **event})
+
+
 def status_of(kube: Kube, name: str) -> Object:
     return kube.get(f"{CONFIGS}/{name}").get("status", {})
 
@@ -142,23 +150,7 @@ def test_a_node_without_a_pod_names_the_taint_or_the_failed_creation(
 ) -> None:
     daemonset, _ = apply(kube, "without", owned, "without-1")
     message = "pods is forbidden: violates PodSecurity"
-    kube.create(
-        f"/api/v1/namespaces/{NAMESPACE}/events",
-        {
-            "metadata": {"name": "without.1", "namespace": NAMESPACE},
-            "involvedObject": {
-                "apiVersion": "apps/v1",
-                "kind": "DaemonSet",
-                "name": daemonset["metadata"]["name"],
-                "namespace": NAMESPACE,
-            },
-            "reason": "FailedCreate",
-            "message": message,
-            "type": "Warning",
-            "firstTimestamp": now(),
-            "lastTimestamp": now(),
-        },
-    )
+    warn(kube, "DaemonSet", daemonset["metadata"]["name"], "FailedCreate", message)
     eventually("the cause in the node's message", lambda: message in str(status_of(kube, "without").get("nodes")))
     assert status_of(kube, "without")["nodes"][0]["state"] == "Pending"
 
@@ -170,6 +162,34 @@ def test_a_node_without_a_pod_names_the_taint_or_the_failed_creation(
         f"{NODES}/without-1", {"spec": {"taints": [{"key": "dedicated", "value": "db", "effect": "NoSchedule"}]}}
     )
     eventually("the taint", lambda: "dedicated" in str(status_of(kube, "without").get("nodes")))
+
+
+def test_an_agent_that_cannot_start_has_the_kubelets_words_and_is_progressing(
+    operators: Operators, kube: Kube, owned: Owned
+) -> None:
+    operators.start(pod_stale_seconds=6.0).wait_leading()
+    _, (agent,) = apply(kube, "handler", owned, "handler-1")
+    agent.run()
+    agent.report({"a": "Healthy"}, resource=RESOURCE)
+    reaches(kube, "handler", "Ready", "True")
+    reaches(kube, "handler", "Progressing", "False")
+
+    seen = now()
+    eventually("a later second, as pods have no finer times", lambda: now() > seen)
+    agent.end()
+    agent.run()
+    agent.wait_for("ContainerCreating")
+    warn(kube, "Pod", agent.pod, "FailedCreatePodSandBox", 'no runtime for "nvidia" is configured')
+    told = "FailedCreatePodSandBox: no runtime"
+    eventually("what the kubelet says", lambda: told in str(status_of(kube, "handler").get("nodes")))
+    before = {c["type"]: (c["status"], c["reason"]) for c in status_of(kube, "handler")["conditions"]}
+    assert before["Progressing"] == ("True", "Updating")
+    if before["Ready"][0] == "True":  # its first moments
+        assert before["Ready"][1] == before["Degraded"][1] == "AgentsStarting"
+    ready = reaches(kube, "handler", "Ready", "False")
+    assert told in ready["message"]
+    assert told in reaches(kube, "handler", "Degraded", "True")["message"]
+    assert told in str(status_of(kube, "handler")["nodes"])
 
 
 def test_a_deleted_node_leaves_the_status_and_then_its_inventory_goes(
@@ -190,6 +210,7 @@ def test_a_deleted_node_leaves_the_status_and_then_its_inventory_goes(
     assert kube.find(f"{INVENTORIES}/leaving.leaving-2")
 
     kube.patch(f"{NODES}/leaving-2", {"metadata": {"labels": {"pool": "another"}}})
+    agents[1].end()  # as the DaemonSet's controller does
     eventually("so is that of a node that left the pool", lambda: kube.find(f"{INVENTORIES}/leaving.leaving-2") is None)
 
 

@@ -42,8 +42,8 @@ def find(name: str, *, path: str) -> Preset:
     if name in known:
         return known[name]
     near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}? " if near else ""
-    raise PresetError(f"{path}: {name!r} is no preset: {hint}There are: {', '.join(known)}")
+    hint = f": did you mean {near[0]}? There are: " if near else "; there are: "
+    raise PresetError(f"{path}: {name!r} is no preset{hint}{', '.join(known)}")
 
 
 def expand(entry: object, *, path: str) -> object:

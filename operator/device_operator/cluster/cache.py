@@ -19,7 +19,8 @@ from device_operator.cluster import views
 from device_operator.cluster.client import UNREACHABLE, ApiError, Client, Object, Resource
 from device_operator.cluster.collection import Change, Collection
 from device_operator.cluster.views import Owned
-from device_operator.model import DaemonSetView, FailedCreate, Identity, InventoryView, NodeView, PodView
+from device_operator.model import DaemonSetView, FailedCreate, Identity, InventoryView, NodeView, PodView, PodWarning
+from device_operator.pools import offered_hardware
 
 logger = logging.getLogger(__name__)
 
@@ -99,6 +100,7 @@ class ClusterCache:
         self._failed_create_seconds = failed_create_seconds
         self._now = now
         self._failed: dict[str, tuple[float, tuple[FailedCreate, ...]]] = {}
+        self._warned: dict[str, tuple[float, PodWarning | None]] = {}
         label = names.LABEL_CONFIG
         self.nodes = Collection(NODES, prune=views.node, changed=self._node_changed)
         self.daemonsets = Collection(
@@ -161,15 +163,34 @@ class ClusterCache:
         return tuple(found)
 
     async def _ask_failed_creates(self, client: Client, name: str) -> tuple[FailedCreate, ...]:
-        fields = f"involvedObject.kind=DaemonSet,involvedObject.name={name},reason=FailedCreate"
+        items = await self._ask_events(client, f"kind=DaemonSet,involvedObject.name={name},reason=FailedCreate")
+        return tuple(sorted((views.failed_create(i) for i in items), key=lambda f: f.last_seen))
+
+    async def pod_warnings(self, client: Client, names_of_pods: Iterable[str]) -> tuple[PodWarning, ...]:
+        """The newest Warning about each of these pods; an answer is good for `failed_create_seconds`.
+
+        Of pods that are not asked for any more nothing is kept: each has a name of its own.
+        """
+        wanted, known, now = sorted(set(names_of_pods)), self._warned, time.monotonic()
+        old = now - self._failed_create_seconds
+        self._warned = {name: found for name, found in known.items() if found[0] > old}
+        for name in wanted:
+            if name not in self._warned:
+                items = await self._ask_events(client, f"kind=Pod,involvedObject.name={name},type=Warning")
+                newest = max(map(views.pod_warning, items), key=lambda w: (w.last_seen, w.message), default=None)
+                self._warned[name] = (now, newest)
+        return tuple(found for name in wanted if (found := self._warned[name][1]) is not None)
+
+    async def _ask_events(self, client: Client, about: str) -> list[Object]:
+        """Events of our namespace; `about`: field selector from the involved object's kind on."""
         items: list[Object] = []
         try:
-            async for page in client.pages(events(self._namespace), fields=fields):
+            async for page in client.pages(events(self._namespace), fields=f"involvedObject.{about}"):
                 items += page["items"]
         except (ApiError, *UNREACHABLE) as error:
             # the status says less without them, and that is all
-            logger.warning("events not read", extra={"daemonset": name, "error": str(error)})
-        return tuple(sorted((views.failed_create(i) for i in items), key=lambda f: f.last_seen))
+            logger.warning("events not read", extra={"about": about, "error": str(error)})
+        return items
 
     def _prune_inventory(self, raw: Object, before: InventoryView | None) -> InventoryView:
         return views.inventory(raw, before, now=self._now())
@@ -192,7 +213,9 @@ class ClusterCache:
     def _inventory_changed(self, change: Change[InventoryView]) -> None:
         concerned = self._inventories.apply(change)
         nodes = self._inventories_on.apply(change)
-        if _offered(change.old) != _offered(change.new):  # two objects may have come to one name, or away from it
+        if _offered(change.old) != _offered(
+            change.new
+        ):  # two objects may have come to one name or device, or away from it
             concerned |= {i.config for node in nodes for i in self.inventories_on(node)}
         if change.old is None or change.new is None or self._is_news(change.old, change.new):
             for name in concerned:
@@ -213,8 +236,11 @@ def _held(owned: Owned | None) -> tuple[object, ...]:
 
 
 def _offered(inventory: InventoryView | None) -> set[str]:
-    resources = inventory.status.get("resources") or () if inventory is not None else ()
-    return {r["name"] for r in resources if r.get("devices")}
+    if inventory is None:
+        return set()
+    return {r["name"] for r in inventory.status.get("resources") or () if r.get("devices")} | {
+        *offered_hardware(inventory)
+    }
 
 
 def _timeless(status: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ Names and labels repeat over thousands of nodes: they are interned, so that each
 """
 
 import contextlib
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,7 +16,7 @@ from device_agent.contract import names
 from device_agent.contract.codec import ShapeError, decode
 
 from device_operator.cluster.client import Object
-from device_operator.model import DaemonSetView, FailedCreate, InventoryView, NodeView, PodView, Taint
+from device_operator.model import DaemonSetView, FailedCreate, InventoryView, NodeView, PodView, PodWarning, Taint
 from device_operator.render import AGENT_CONTAINER, ANNOTATION_SERVES, ANNOTATION_TEMPLATE
 from device_operator.scheduling import Term, Toleration
 from device_operator.spec import DEFAULT_MAX_UNAVAILABLE
@@ -25,6 +26,7 @@ T = TypeVar("T")
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _MAX_TEXT: Final = 512
 """Characters kept of a message that somebody else wrote."""
+_SANDBOX_ID: Final = re.compile(r"[0-9a-f]{32,}")
 _DEVICE_KEYS: Final = ("id", "resource", "health", "reason", "message", "since", "allocatedTo")
 REFUSALS: Final = frozenset({"TooManyNames", "TooManyIds", "NameTaken"})
 """Reasons of excluded devices that an agent gives where it refuses a whole resource."""
@@ -148,6 +150,7 @@ def pod(raw: Object, _: PodView | None) -> PodView:
         exit_code=terminated.get("exitCode"),
         restarts=container.get("restartCount", 0),
         unscheduled=scheduled.get("message", "")[:_MAX_TEXT] if scheduled.get("status") == "False" else "",
+        namespace=intern(meta.get("namespace", "")),
     )
 
 
@@ -205,18 +208,32 @@ def _pruned_lists(status: Object) -> Object:
 
 def failed_create(raw: Object) -> FailedCreate:
     """From a core/v1 Event about a DaemonSet."""
-    seen = raw.get("series", {}) or {}
-    last = (
-        seen.get("lastObservedTime")
-        or raw.get("lastTimestamp")
-        or raw.get("eventTime")
-        or raw["metadata"].get("creationTimestamp")
-    )
     return FailedCreate(
         daemonset=raw["involvedObject"].get("name", ""),
         message=raw.get("message", "")[:_MAX_TEXT],
-        last_seen=moment(last) or _EPOCH,
+        last_seen=_last_seen(raw),
     )
+
+
+def pod_warning(raw: Object) -> PodWarning:
+    """From a core/v1 Event about a pod. Each try of a runtime has another sandbox id, which would be news each time."""
+    return PodWarning(
+        pod=raw["involvedObject"].get("name", ""),
+        reason=intern(raw.get("reason", "")),
+        message=_SANDBOX_ID.sub("…", raw.get("message", ""))[:_MAX_TEXT],
+        last_seen=_last_seen(raw),
+    )
+
+
+def _last_seen(event: Object) -> datetime:
+    series = event.get("series", {}) or {}
+    last = (
+        series.get("lastObservedTime")
+        or event.get("lastTimestamp")
+        or event.get("eventTime")
+        or event["metadata"].get("creationTimestamp")
+    )
+    return moment(last) or _EPOCH
 
 
 def owner_uid(raw: Object) -> str:

@@ -127,10 +127,10 @@ def attribute_problem(name: str, *, sources: Collection[str], also: Iterable[str
         return _wrong_source(name, attribute.sources, sources)
     known = [a.name for a in ATTRIBUTES if set(a.sources) & set(sources)] + list(extra)
     near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    hint = f": did you mean {near[0]!r}? Known here: " if near else "; known here: "
     files = [p for p, s in FILE_PREFIXES.items() if set(s) & set(sources)]
     tail = f", and sysfs files as {', '.join(p + '<file>' for p in files)}" if files else ""
-    return f"unknown attribute {name!r}: {hint}Known here: {', '.join(known)}{tail}"
+    return f"unknown attribute {name!r}{hint}{', '.join(known)}{tail}"
 
 
 def _wrong_source(name: str, having: tuple[str, ...], sources: Collection[str]) -> str | None:

@@ -6,7 +6,7 @@ Every problem is one line: the field's path, what is wrong, how to mend it.
 import re
 from collections.abc import Iterable, Iterator
 
-from device_agent.contract import attributes, names
+from device_agent.contract import attributes, globs, names
 from device_agent.contract.document import (
     DeviceEntry,
     DeviceNode,
@@ -109,6 +109,7 @@ def _resource(resource: Resource, where: str) -> Iterator[str]:
     if resource.devices:  # without any, no attribute is there to be judged
         yield from _matches(resource, where)
         yield from _attributes(resource, where, frozenset().union(*map(_having, resource.devices)))
+    yield from globs.problems(resource, where)
     yield from _name(resource.name, f"{where}.name")
     yield from _sharing(resource, where)
     yield from _inject(resource, where)
@@ -232,7 +233,9 @@ def _sharing(resource: Resource, where: str) -> Iterator[str]:
     for field, limit in (("maxDevices", resource.max_devices), ("sharing.maxPerContainer", sharing.max_per_container)):
         if limit < 0:
             yield f"{where}.{field}: {limit} must be 1 or more; omit it for no limit"
-    for count in allocation.counts:
+    for count in sorted(set(allocation.counts)):
+        if allocation.counts.count(count) > 1:
+            yield f"{where}.allocation.counts: {count} is given twice; keep one"
         if count < 1:
             yield f"{where}.allocation.counts: {count} must be 1 or more"
         elif sharing.max_per_container and count > sharing.max_per_container:

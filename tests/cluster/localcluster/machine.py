@@ -13,7 +13,14 @@ from localcluster import places
 from localcluster.processes import tagged
 
 _SETTINGS = ("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops")
-_FOLDERS = ("/var/lib/kubelet", "/var/lib/cni", "/var/log/pods", "/var/log/containers", "/etc/cdi")
+_FOLDERS = (
+    "/var/lib/kubelet",
+    "/var/lib/cni",
+    "/var/log/pods",
+    "/var/log/containers",
+    "/etc/cdi",
+    "/etc/kubernetes",
+)
 
 
 class Machine:

@@ -15,6 +15,7 @@ mount --bind "$folder/kubelet" /var/lib/kubelet
 mount --make-rshared /var/lib/kubelet
 mount --bind "$folder/cni-state" /var/lib/cni
 mount --bind "$folder/cdi" /etc/cdi
+mount --bind "$folder/etc-kubernetes" /etc/kubernetes
 mount --bind "$folder/pod-logs" /var/log/pods
 mount --bind "$folder/container-logs" /var/log/containers
 if [ -d "$folder/proc/driver" ]; then

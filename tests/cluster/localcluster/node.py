@@ -28,7 +28,7 @@ from localcluster.profile import Profile, node_name
 
 SERVICES = ("containerd", "kube-proxy", "kubelet")
 _INIT = Path(__file__).with_name("node-init.sh")
-_SHOWN = ("kubelet", "cni-state", "cdi", "pod-logs", "container-logs")  # what node-init.sh binds
+_SHOWN = ("kubelet", "cni-state", "cdi", "etc-kubernetes", "pod-logs", "container-logs")  # what node-init.sh binds
 _NAMESPACES = ("--mount", "--net", "--pid", "--uts", "--ipc", "--fork", "--kill-child")
 
 

@@ -1,10 +1,11 @@
 """The contract: what the operator writes the agent reads, and what is wrong is said with the way to mend it."""
 
+import fnmatch
 import json
 from typing import Any
 
 import pytest
-from device_agent.contract import attributes, check, names
+from device_agent.contract import attributes, check, globs, names
 from device_agent.contract.document import (
     ContractError,
     Document,
@@ -121,11 +122,15 @@ def test_an_ill_typed_field_is_refused_with_its_path(fields: dict[str, Any], mes
         ({"name": "example.com/{position}"}, "unknown attribute 'position'"),
         ({"unit": "pci.adress"}, "did you mean 'pci.address'?"),
         ({"unit": "usb.serail"}, "did you mean 'usb.serial'?"),
-        ({"exclude": [{"attribute": "colour", "values": ["*"]}]}, "exclude[0].attribute: unknown attribute 'colour'"),
+        (
+            {"exclude": [{"attribute": "colour", "values": ["*"]}]},
+            "exclude[0].attribute: unknown attribute 'colour'; known here: name,",
+        ),
         ({"exclude": [{"attribute": "attr.../x", "values": ["*"]}]}, "without '..'"),
         ({"sharing": {"replicas": 0}}, "replicas: 0 must be from 1 to 10000"),
         ({"allocation": {"counts": [4]}, "sharing": {"maxPerContainer": 2}}, "more than sharing.maxPerContainer 2"),
         ({"allocation": {"counts": [0]}}, "counts: 0 must be 1 or more"),
+        ({"allocation": {"counts": [1, 2, 1]}}, "counts: 1 is given twice"),
         ({"maxDevices": -1}, "spec.resources[0].maxDevices: -1 must be 1 or more; omit it for no limit"),
         ({"sharing": {"maxPerContainer": -1}}, "spec.resources[0].sharing.maxPerContainer: -1 must be 1 or more"),
         ({"inject": {"env": [{"name": "1A", "value": ""}]}}, "no name of an environment variable"),
@@ -181,6 +186,57 @@ def test_an_entry_without_sources_is_told_that_alone():
 
 
 MATCH = {"attribute": "profile", "values": ["1g.*"]}
+
+
+UNCLOSED = "a[bc"
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [
+        ({"devices": [{"pci": {"addresses": ["*", UNCLOSED]}}]}, "devices[0].pci.addresses"),
+        ({"devices": [{"pci": {"drivers": [UNCLOSED]}}]}, "devices[0].pci.drivers"),
+        ({"devices": [{"sysfs": {"subsystem": "block", "names": [UNCLOSED]}}]}, "devices[0].sysfs.names"),
+        ({"devices": [{"files": {"paths": [f"/dev/{UNCLOSED}"]}}]}, "devices[0].files.paths"),
+        (
+            {"devices": [{"pci": {}, "include": [{"attribute": "name", "values": [UNCLOSED]}]}]},
+            "devices[0].include[0].values",
+        ),
+        ({"exclude": [{"attribute": "name", "values": [UNCLOSED]}]}, "exclude[0].values"),
+        (
+            {"health": {"unhealthyWhen": [{"attribute": "name", "values": [UNCLOSED]}]}},
+            "health.unhealthyWhen[0].values",
+        ),
+        (
+            {"sharing": {"perDevice": [{"match": {"attribute": "name", "values": [UNCLOSED]}, "replicas": 2}]}},
+            "sharing.perDevice[0].match.values",
+        ),
+        ({"inject": {"deviceNodes": [{"own": UNCLOSED}]}}, "inject.deviceNodes[0].own"),
+    ],
+)
+def test_a_set_that_is_not_closed_is_told(fields: dict[str, Any], path: str):
+    (line,) = problems(entry(**fields))
+    assert line.startswith(f"spec.resources[0].{path}: '")
+    assert "has a '[' without ']'" in line
+
+
+@pytest.mark.parametrize(
+    ("glob", "value", "told"),
+    [
+        ("[abc", "[abc", True),
+        ("[]", "[]", True),
+        ("[!]", "[!]", True),
+        ("a[b]c[", "abc[", True),
+        ("[abc]", "b", False),
+        ("[]a]", "]", False),
+        ("[!]a]", "b", False),
+        ("x[[]y", "x[y", False),
+        ("a]", "a]", False),
+    ],
+)
+def test_a_set_is_closed_where_the_matcher_takes_it_for_one(glob: str, value: str, *, told: bool):
+    assert fnmatch.fnmatchcase(value, glob)
+    assert globs.unclosed(glob) == told
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from device_agent.kubelet.allocatable import foreign_message
-from device_operator.model import ApplyProblem, FailedCreate, NodeView, Observed
+from device_operator.model import ApplyProblem, FailedCreate, NodeView, Observed, PodWarning
 from device_operator.nodes import NodeReport, PoolView, StatusSettings, judge, pool_daemonset
 from device_operator.scheduling import Toleration
 from unit.operator_core.build import KVM, LAB, NOW, ago, counts, device, inventory, node, pod, taint
@@ -74,8 +74,15 @@ CAUSES: dict[str, tuple[dict[str, Any], tuple[str, str, str]]] = {
         ("Failed", "CreateContainerConfigError", "no such secret"),
     ),
     "container being made": (
-        {"pods": (pod(ready=False, age=20, waiting_reason="ContainerCreating"),)},
-        ("Pending", "ContainerCreating", "since 2026-06-01T11:59:40Z"),
+        {"pods": (pod(ready=False, age=20, waiting_reason="ContainerCreating", namespace="ops"),)},
+        ("Pending", "ContainerCreating", "since 2026-06-01T11:59:40Z; kubectl describe pod -n ops lab-default-node-1 says why"),
+    ),
+    "container being made, the kubelet says why not": (
+        {
+            "pods": (pod(ready=False, age=20, waiting_reason="ContainerCreating", namespace="ops"),),
+            "pod_warnings": (PodWarning("lab-default-node-1", "FailedMount", "no such secret", ago(3)), PodWarning("other", "X", "y", ago(1))),
+        },
+        ("Pending", "ContainerCreating", "since 2026-06-01T11:59:40Z: FailedMount: no such secret"),
     ),
     "agent crashes": (
         {
@@ -199,6 +206,24 @@ CAUSES: dict[str, tuple[dict[str, Any], tuple[str, str, str]]] = {
         {"pods": (pod(),), "inventories": (inventory(devices=[device(health="Unhealthy", reason="Missing")]),)},
         ("Serving", "DevicesUnhealthy", "1 of 1 devices Unhealthy: kvm (Missing)"),
     ),
+    "no answer about a device": (
+        {
+            "pods": (pod(),),
+            "inventories": (inventory(devices=[device(health="Unknown", reason="DriverHangs", message="NVML hangs")]),),
+        },
+        ("Serving", "DevicesUnknown", "1 of 1 devices Unknown: kvm (DriverHangs: NVML hangs)"),
+    ),
+    "no answer, and nobody says why": (
+        {"pods": (pod(),), "inventories": (inventory(devices=[device(health="Unknown", message="NVML hangs")]),)},
+        ("Serving", "DevicesUnknown", "1 of 1 devices Unknown: kvm (NVML hangs)"),
+    ),
+    "an unhealthy device beside unknown ones": (
+        {
+            "pods": (pod(),),
+            "inventories": (inventory(devices=[device("a", health="Unknown"), device("b", health="Unhealthy", reason="Missing")]),),
+        },
+        ("Serving", "DevicesUnhealthy", "b (Missing)"),
+    ),
     "node down": (
         {"on": node(ready=False, ready_since=ago(120)), "pods": (pod(ready=False, ready_since=ago(90)),), "inventories": (inventory(),)},
         ("Stale", "NodeNotReady", "the node is NotReady since 2026-06-01T11:58:00Z"),
@@ -286,6 +311,7 @@ GRACE = {
     "FailedCreate of long ago",
     "pod being replaced",
     "container being made",
+    "container being made, the kubelet says why not",
     "just started",
 }
 GRACE |= {
@@ -321,6 +347,17 @@ def test_grace_without_a_pod_ends_when_the_controller_has_had_its_time(name: str
 def test_a_node_counts_once_it_has_been_ready_for_a_while(on: NodeView, *, settled: bool, young: bool):
     found = report(on=on, **SERVING)
     assert (found.settled, found.young) == (settled, young)
+
+
+@pytest.mark.parametrize(
+    ("heard", "ready", "updated"),
+    [(40, False, False), (20, False, True), (40, True, True)],
+)
+def test_a_report_from_before_the_pod_says_nothing_of_a_pod_that_is_not_ready(
+    heard: float, *, ready: bool, updated: bool
+):
+    seen = {"pods": (pod(age=30, ready=ready),), "inventories": (inventory(heard=heard),)}
+    assert report(**seen).updated == updated
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from device_operator.pools import (
     with_reported,
 )
 from device_operator.scheduling import Expression, Operator, Term
-from unit.operator_core.build import KVM, LAB, NOW, ago, counts, daemonset, entry, inventory, node, pools, spec
+from unit.operator_core.build import KVM, LAB, NOW, ago, counts, daemonset, device, entry, inventory, node, pools, spec
 
 
 def labelled(name: str, **labels: str) -> NodeView:
@@ -223,6 +223,63 @@ def test_a_name_that_two_objects_come_to_on_a_node_is_told():
 )
 def test_what_is_no_conflict_of_reported_names(theirs: Any, others: Any, agents: Any):
     assert meeting(theirs, others=others, agents=agents) == ()
+
+
+GPU = "GPU-09362fb5-0a6c-4b5f-9b0a-3f1d2c4e5a6{}"
+
+
+def sharing_hardware(theirs: list[dict[str, Any]], ours: list[dict[str, Any]]) -> tuple[Overlap, ...]:
+    """Two objects on node-1, under names of their own."""
+    seen = [
+        inventory(resources=[counts("nvidia.com/gpu")], devices=ours),
+        inventory(owner="uid-other", resources=[counts("nvidia.com/gpu.shared")], devices=theirs),
+    ]
+    return with_reported(
+        assignment(spec(resources=[entry("nvidia.com/gpu")]), nodes=NODES[:1], others=[]),
+        others=[STRANGER],
+        on_node=lambda _: seen,
+        mine=LAB,
+        agents_of=lambda _: {"node-1"},
+    ).overlaps
+
+
+def gpu(number: int = 0, *, name: str = "nvidia.com/gpu", **fields: Any) -> dict[str, Any]:
+    return device(GPU.format(number), resource=name, **fields)
+
+
+SHARED = "nvidia.com/gpu.shared"
+
+
+def test_devices_that_two_objects_offer_under_two_names_are_told():
+    (found,) = sharing_hardware([gpu(1, name=SHARED), gpu(2, name=SHARED)], [gpu(2), gpu(1), gpu(0)])
+    names = ("nvidia.com/gpu", SHARED)
+    assert found == Overlap("node-1", "DeviceConflict", "default", "other", names, reported=True, device=GPU.format(1))
+    assert describe([found]).startswith(
+        f"DevicePluginConfig other offers devices that pool default offers too, on node node-1, such as {GPU.format(1)}, "
+        "as nvidia.com/gpu, nvidia.com/gpu.shared: a pod may get what another one holds; put such devices into one object"
+    )
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ([gpu(1, name=SHARED)], [gpu(0)]),
+        ([gpu(0, name=SHARED, health="Unhealthy", reason="HeldAs")], [gpu(0)]),  # nobody gets it
+        ([device("/dev/kvm", resource=SHARED)], [device("/dev/kvm", resource="nvidia.com/gpu")]),  # made to be shared
+        ([device("3f2a-0000:3b:00.0", resource=SHARED)], [device("0000:3b:00.0", resource="nvidia.com/gpu")]),
+        ([gpu(0)], [gpu(0)]),  # of one name: a conflict of resources
+    ],
+    ids=["others", "held", "a path", "observed only", "one name"],
+)
+def test_what_is_no_conflict_of_devices(theirs: Any, ours: Any):
+    assert sharing_hardware(theirs, ours) == ()
+
+
+def test_a_pci_function_is_one_whoever_reports_it():
+    (found,) = sharing_hardware(
+        [device("0000:3b:00.0", resource=SHARED, health="Unknown")], [device("0000:3b:00.0", resource="nvidia.com/gpu")]
+    )
+    assert (found.reason, found.device) == ("DeviceConflict", "0000:3b:00.0")
 
 
 def test_a_conflict_of_names_as_written_is_told_once():

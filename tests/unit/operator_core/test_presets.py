@@ -180,7 +180,7 @@ def test_the_agents_document_has_the_result_and_no_preset():
         ),
         ({"preset": "nvidia-mig"}, "did you mean nvidia-mig-"),
         ({"preset": "NVIDIA-GPU-CDI"}, "did you mean nvidia-gpu-cdi?"),
-        ({"preset": "zzz"}, "'zzz' is no preset: There are: nvidia-gpu-cdi"),
+        ({"preset": "zzz"}, "'zzz' is no preset; there are: nvidia-gpu-cdi"),
         ({"preset": 1}, "spec.resources[0].preset: must be the name of a preset"),
         ({"preset": "nvidia-gpu-cdi", "inject": []}, "spec.resources[0].inject: must be an object, not a list"),
         ({}, "spec.resources[0].devices: is missing"),

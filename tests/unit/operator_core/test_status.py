@@ -9,8 +9,8 @@ import jsonschema
 import pytest
 import yaml
 from device_operator.errors import InvalidSpecError
-from device_operator.model import ApplyProblem, InventoryView, NodeView, Observed
-from device_operator.nodes import rfc3339
+from device_operator.model import ApplyProblem, FailedCreate, InventoryView, NodeView, Observed, PodWarning
+from device_operator.nodes import pool_daemonset, rfc3339
 from device_operator.pools import Accepted, Overlap, Rejected, assignment
 from device_operator.render import render
 from device_operator.spec import Spec
@@ -126,7 +126,7 @@ def test_all_conditions_are_set_from_the_first_visit():
     assert conditions(found) == {
         "Accepted": ("True", "Accepted"),
         "Progressing": ("True", "Updating"),
-        "Degraded": ("False", "AsWanted"),
+        "Degraded": ("False", "AgentsStarting"),
         "Ready": ("False", "NotApplied"),
     }
     for condition in found["conditions"]:
@@ -162,6 +162,16 @@ def test_no_device_is_ready_with_a_reason():
     assert conditions(found)["Ready"] == ("True", "NoDevices")
     assert found["nodes"][0]["state"] == "NoDevices"
     assert conditions(found)["Degraded"][0] == "False"
+    assert message(found, "Ready") == "1 of 1 settled nodes served; they have no devices"
+
+
+def test_ready_points_at_degraded_where_a_driver_keeps_the_devices_away():
+    found = spec({"resources": [{"name": GPU, "preset": "nvidia-gpu-cdi"}]})
+    silent = inventory(resources=[counts(GPU, devices=0, registered=False, message="no driver")], devices=[])
+    found = status(found, nodes=(node(),), pods=(pod(),), inventories=(silent,))
+    assert conditions(found)["Ready"] == ("True", "NoDevices")
+    assert message(found, "Ready").endswith("they have no devices (DriverUnavailable: see Degraded)")
+    assert conditions(found)["Degraded"] == ("True", "DriverUnavailable")
 
 
 CRASH = {"waiting_reason": "CrashLoopBackOff", "exit_code": 1}
@@ -252,6 +262,86 @@ def test_an_edit_does_not_flip_ready():
     assert conditions(found)["Ready"] == ("True", "Serving")
 
 
+NO_HANDLER = PodWarning("lab-default-node-0000", "FailedCreatePodSandBox", 'no runtime for "nvidia"', ago(2))
+CREATING = {"phase": "Pending", "waiting_reason": "ContainerCreating"}
+
+
+@pytest.mark.parametrize(
+    ("age", "progressing", "degraded", "ready"),
+    [
+        (20, ("True", "Updating"), ("False", "AgentsStarting"), ("True", "AgentsStarting")),
+        (80, ("True", "Updating"), ("True", "ContainerCreating"), ("False", "ContainerCreating")),
+    ],
+)
+def test_a_rolled_agent_that_cannot_start_is_told_by_every_condition(
+    age: float, progressing: tuple[str, str], degraded: tuple[str, str], ready: tuple[str, str]
+):
+    """Its inventory is still the one of the pod before, with the right configuration."""
+    seen = fleet(1)
+    seen["pods"] = (pod("node-0000", ready=False, age=age, **CREATING),)
+    seen["inventories"] = (inventory("node-0000", heard=age + 30),)
+    found = status(**seen, previous=READY_BEFORE, pod_warnings=(NO_HANDLER,))
+    said = conditions(found)
+    assert (said["Progressing"], said["Degraded"], said["Ready"]) == (progressing, degraded, ready)
+    assert message(found, "Progressing").startswith("0 of 1 settled nodes on the current configuration and pod templ")
+    for kind in ("Degraded", "Ready"):
+        assert 'FailedCreatePodSandBox: no runtime for "nvidia"' in message(found, kind)
+    assert found["pools"][0]["nodes"]["updated"] == 0
+
+
+def test_an_agent_that_broke_after_it_had_been_up_is_no_update_in_progress():
+    seen = fleet(1)
+    seen["pods"] = (pod("node-0000", ready=False, age=1800, ready_since=ago(600), **CRASH),)
+    found = status(**seen, previous=READY_BEFORE)
+    assert conditions(found)["Progressing"] == ("False", "Current")
+    assert conditions(found)["Degraded"] == ("True", "AgentCrashes")
+    assert conditions(found)["Ready"] == ("False", "AgentCrashes")
+
+
+def test_a_pod_that_is_refused_degrades_on_a_young_node_too():
+    refused = FailedCreate(pool_daemonset(LAB, "default"), 'RuntimeClass "nvidia" not found', ago(5))
+    for previous in ({}, READY_BEFORE):
+        found = status(nodes=(node(age=30),), failed_creates=(refused,), previous=previous)
+        assert conditions(found)["Degraded"] == ("True", "FailedCreate")
+        assert conditions(found)["Ready"] == ("False", "FailedCreate")
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    young=st.booleans(),
+    was_ready=st.booleans(),
+    agents=st.lists(
+        st.sampled_from(["serves", "starts", "creates", "stuck", "crashes", "none", "restarts"]), min_size=1, max_size=4
+    ),
+)
+def test_the_conditions_never_contradict_each_other(agents: list[str], *, young: bool, was_ready: bool):
+    pods_of: dict[str, dict[str, Any]] = {
+        "serves": {},
+        "starts": {"ready": False, "age": 5},
+        "creates": {"ready": False, "age": 20, **CREATING},
+        "stuck": {"ready": False, "age": 90, **CREATING},
+        "crashes": {"ready": False, "age": 90, **CRASH},
+        "restarts": {"ready": False, "age": 900, "ready_since": ago(5)},
+    }
+    names = [f"node-{i}" for i in range(len(agents))]
+    found = status(
+        nodes=tuple(node(name, age=200 if young else 3600) for name in names),
+        pods=tuple(pod(name, **pods_of[agent]) for name, agent in zip(names, agents, strict=True) if agent != "none"),
+        inventories=tuple(inventory(name, heard=100) for name in names),
+        previous=READY_BEFORE if was_ready else {},
+    )
+    said, served = conditions(found), sum(n["state"] == "Serving" for n in found["nodes"])
+    if said["Ready"] == ("True", "Serving"):
+        assert served
+    if said["Progressing"][0] == "False":
+        assert not {"starts", "creates", "stuck", "none"} & set(agents)
+    if said["Degraded"] == ("False", "AsWanted"):
+        assert set(agents) == {"serves"}
+        assert said["Ready"] == ("True", "Serving")
+    if said["Ready"][0] == "False":
+        assert said["Degraded"][1] != "AsWanted"
+
+
 def test_no_matched_node_being_ready_is_unknown():
     found = status(nodes=(node(ready=False),))
     assert conditions(found)["Ready"] == ("Unknown", "NoReadyNodes")
@@ -339,12 +429,59 @@ def test_a_name_that_another_objects_agent_serves_too_degrades_and_is_told_on_th
     assert conditions(found)["Ready"][0] == "True"
 
 
+def test_devices_that_another_object_offers_too_degrade_and_hide_no_other_fault():
+    names = (KVM, "example.com/other")
+    meet = tuple(
+        Overlap(f"node-000{n}", "DeviceConflict", "default", "other", names, reported=True, device="0000:3b:00.0")
+        for n in (0, 1)
+    )
+    seen = fleet(2)
+    seen["inventories"] = (inventory("node-0000"), inventory("node-0001", configError="contract version 2"))
+    found = status(**seen, conflicts=meet)
+    assert conditions(found)["Degraded"] == ("True", "DeviceConflict")
+    assert "offers devices that pool default offers too, on nodes node-0000, node-0001" in message(found, "Degraded")
+    assert "contract version 2" in message(found, "Degraded")
+    assert [n["reason"] for n in found["nodes"]] == ["DeviceConflict", "ConfigError"]
+    assert conditions(found)["Accepted"][0] == conditions(found)["Ready"][0] == "True"
+
+
 def test_what_could_not_be_applied_is_told():
     problem = ApplyProblem("default", "NotOwned", "DaemonSet x belongs to somebody else")
     found = status(nodes=(node(),), problems=(problem,))
     assert conditions(found)["Degraded"] == ("True", "NotOwned")
     assert found["pools"][0]["message"] == problem.message
     assert found["nodes"][0]["message"] == problem.message
+
+
+def test_devices_without_an_answer_degrade_and_are_not_counted_as_healthy():
+    silent = [device(n, health="Unknown", reason="DriverHangs", message="NVML hangs") for n in ("a", "b")]
+    seen = fleet(2)
+    seen["inventories"] = (inventory("node-0000", resources=[counts(devices=3)], devices=[*silent, device("c")]),
+                           inventory("node-0001"))  # fmt: skip
+    found = status(**seen)
+    assert conditions(found)["Degraded"] == ("True", "DevicesUnknown")
+    assert message(found, "Degraded") == "2 devices Unknown on node node-0000: DriverHangs 2"
+    assert conditions(found)["Ready"] == ("True", "Serving")
+    assert found["summary"] == {"nodes": "2/2", "devices": "2/4", "capacity": 4, "allocated": 0, "unhealthy": 0}
+    (resource,) = found["resources"]
+    assert (resource["devices"], resource["healthy"], resource["unhealthy"]) == (4, 2, 0)
+    first = found["nodes"][0]
+    assert (first["name"], first["reason"], first["resources"][0]["healthy"]) == ("node-0000", "DevicesUnknown", 1)
+    assert found["unhealthyDevices"] == []
+
+
+def test_unhealthy_and_unknown_devices_are_both_told():
+    mixed = [device("a", health="Unhealthy", reason="Missing"), device("b", health="Unknown")]
+    found = status(
+        nodes=(node(),),
+        pods=(pod(),),
+        inventories=(inventory(resources=[counts(devices=2, healthy=1)], devices=mixed),),
+    )
+    assert conditions(found)["Degraded"] == ("True", "DevicesUnhealthy")
+    assert message(found, "Degraded") == (
+        "1 device Unhealthy on node node-1: Missing 1; 1 device Unknown on node node-1: Unknown 1"
+    )
+    assert found["summary"]["devices"] == "0/2"
 
 
 def test_unhealthy_devices_degrade_by_name():

@@ -2,7 +2,8 @@
 
 import asyncio
 import copy
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -29,6 +30,8 @@ class Api:
         self.objects: dict[tuple[str, str], dict[str, Any]] = {}
         self.before: dict[str, Callable[[], Any]] = {}
         self.written: list[tuple[str, str]] = []
+        self.events: dict[str, list[dict[str, Any]]] = {}
+        self.asked: list[str] = []
         self._version = 0
 
     def stored(self, plural: str, body: dict[str, Any], **meta: Any) -> dict[str, Any]:
@@ -70,9 +73,9 @@ class Api:
         if self.objects[resource.plural, name]["metadata"]["uid"] == uid:
             del self.objects[resource.plural, name]
 
-    async def pages(self, *_: object, **__: object) -> AsyncIterator[dict[str, Any]]:
-        for page in ():
-            yield page
+    async def pages(self, *_: object, fields: str = "", **__: object) -> AsyncIterator[dict[str, Any]]:
+        self.asked.append(fields)
+        yield {"items": self.events.get(fields, [])}
 
     async def replace_status(
         self, resource: Resource, name: str, *, uid: str, status: dict[str, Any]
@@ -139,8 +142,8 @@ class World:
                 if old != new:
                     collection._changed(Change(name, old, new))
 
-    def agent(self, config: str, *names: str) -> None:
-        """Its pod on node-1, and its report of devices under these names."""
+    def agent(self, config: str, *names: str, devices: Iterable[str] = ()) -> None:
+        """Its pod on node-1, and its report of devices under these names; `devices`: ids, under the first one."""
         uid = self.api.objects["devicepluginconfigs", config]["metadata"]["uid"]
         pod = {"name": f"{config}-pod", "labels": {"device-operator.io/config": config}}
         seen = views.pod({"metadata": pod, "spec": {"nodeName": "node-1"}}, None)
@@ -149,10 +152,14 @@ class World:
         raw = {
             "metadata": {"name": f"{config}.node-1", "uid": f"{uid}-i", "ownerReferences": [owner]},
             "spec": {"nodeName": "node-1", "configName": config},
-            "status": {"resources": [{"name": name, "devices": 1} for name in names]},
+            "status": {
+                "resources": [{"name": name, "devices": 1} for name in names],
+                "devices": [{"id": id_, "resource": names[0], "health": "Healthy"} for id_ in devices],
+            },
         }
         report = views.inventory(raw, None, now=NOW)
-        self.cache.inventories._changed(Change(report.name, None, report))
+        before = {i.name: i for i in self.cache.inventories_of(config)}
+        self.cache.inventories._changed(Change(report.name, before.get(report.name), report))
 
     def condition(self, name: str, kind: str) -> tuple[str, str]:
         conditions = self.api.objects["devicepluginconfigs", name]["status"]["conditions"]
@@ -188,6 +195,22 @@ async def test_two_objects_whose_agents_come_to_one_name_are_both_told(world: Wo
     for name in ("a", "b"):
         await world.reconciler.reconcile(name)
         assert world.condition(name, "Degraded") == ("True", "ResourceConflict")
+
+
+async def test_two_objects_whose_agents_come_to_one_device_are_both_told(world: World) -> None:
+    world.apply("a", resource="example.com/a")
+    world.apply("b", resource="example.com/b")
+    world.agent("a", "example.com/a", devices=["0000:3b:00.0"])
+    world.agent("b", "example.com/b", devices=["0000:3c:00.0"])
+    for name in ("a", "b"):
+        await world.reconciler.reconcile(name)
+        assert world.condition(name, "Degraded")[1] != "DeviceConflict"
+    world.enqueued.clear()
+    world.agent("b", "example.com/b", devices=["0000:3c:00.0", "0000:3b:00.0"])
+    assert {"a", "b"} <= set(world.enqueued)
+    for name in ("a", "b"):
+        await world.reconciler.reconcile(name)
+        assert world.condition(name, "Degraded") == ("True", "DeviceConflict")
 
 
 async def test_a_verdict_counts_for_others_before_its_status_is_written(world: World) -> None:
@@ -303,3 +326,95 @@ async def test_an_object_that_lost_its_owner_is_named(world: World) -> None:
     world.watch()
     await world.reconciler.reconcile("a")
     assert world.condition("a", "Degraded") == ("True", "NotOwned")
+
+
+def starting_pod(number: int, *, ready: bool = False) -> dict[str, Any]:
+    waiting = [{"name": "agent", "state": {"waiting": {"reason": "ContainerCreating"}}}]
+    labels = {"device-operator.io/config": "a", "device-operator.io/pool": "default"}
+    return {
+        "metadata": {"name": f"a-pod-{number}", "namespace": NAMESPACE, "labels": labels},
+        "spec": {"nodeName": f"node-{number}"},
+        "status": {
+            "conditions": [{"type": "Ready", "status": str(ready)}],
+            "containerStatuses": [] if ready else waiting,
+        },
+    }
+
+
+async def test_of_starting_pods_a_few_are_asked_about_and_of_others_none(world: World) -> None:
+    world.apply("a")
+    world.cache.nodes._views["node-1"] = replace(world.cache.nodes._views["node-1"], ready=True)
+    for number in range(1, 9):
+        seen = views.pod(starting_pod(number, ready=number > 7), None)
+        world.cache.pods._changed(Change(seen.name, None, seen))
+    asked = [f"involvedObject.kind=Pod,involvedObject.name=a-pod-{n},type=Warning" for n in range(1, 6)]
+    world.api.events[asked[0]] = [
+        {"metadata": {}, "involvedObject": {"name": "a-pod-1"}, "reason": reason, "message": text, "lastTimestamp": at}
+        for reason, text, at in (
+            ("FailedCreatePodSandBox", f'sandbox "{"0c" * 32}": no runtime for "nvidia"', "2026-06-01T00:00:09Z"),
+            ("FailedMount", "older", "2026-06-01T00:00:01Z"),
+        )
+    ]
+    done = await world.reconciler.reconcile("a")
+    assert world.api.asked == asked
+    (node,) = world.api.objects["devicepluginconfigs", "a"]["status"]["nodes"]
+    assert node["message"].endswith(': FailedCreatePodSandBox: sandbox "…": no runtime for "nvidia"')
+    assert done.again is not None
+    assert done.again <= 10.0  # nothing else tells of the next Event
+    await world.reconciler.reconcile("a")
+    assert world.api.asked == asked  # an answer is good for some seconds
+
+
+def orphan(world: World, *, written: str, clock: list[float]) -> str:
+    """An inventory of `a` on a node that is in no pool, as a new leader finds it."""
+    world.reconciler._clock = lambda: clock[0]
+    raw = world.apply("a", nodePools=[{"name": "gpu", "nodeSelector": {"hardware": "gpu"}}])
+    owner = {"kind": "DevicePluginConfig", "apiVersion": "device-operator.io/v1alpha1", "name": "a"}
+    found = {
+        "metadata": {
+            "name": "a.node-1",
+            "ownerReferences": [{**owner, "uid": raw["metadata"]["uid"]}],
+            "managedFields": [{"subresource": "status", "time": written}],
+        },
+        "spec": {"nodeName": "node-1", "configName": "a"},
+        "status": {"poolName": "gpu", "lastHeartbeatTime": written},
+    }
+    found = world.api.stored("nodedeviceinventories", found)
+    report = views.inventory(found, None, now=NOW)
+    world.cache.inventories._changed(Change(report.name, None, report))
+    return report.name
+
+
+async def test_an_inventory_that_nobody_has_written_for_the_grace_goes_at_once(world: World) -> None:
+    name = orphan(world, written="2026-05-31T23:19:59Z", clock=[0.0])
+    await world.reconciler.reconcile("a")
+    assert ("nodedeviceinventories", name) not in world.api.objects
+
+
+async def test_an_inventory_of_a_node_that_has_just_left_the_pool_stays_for_the_grace(world: World) -> None:
+    clock = [0.0]
+    name = orphan(world, written="2026-05-31T23:55:00Z", clock=clock)
+    done = await world.reconciler.reconcile("a")
+    assert ("nodedeviceinventories", name) in world.api.objects
+    assert done.again is not None
+    assert done.again <= 300
+    clock[0] = 1790.0
+    done = await world.reconciler.reconcile("a")
+    assert ("nodedeviceinventories", name) in world.api.objects
+    assert done.again is not None
+    assert done.again <= 10
+    clock[0] = 1801.0
+    await world.reconciler.reconcile("a")
+    assert ("nodedeviceinventories", name) not in world.api.objects
+
+
+async def test_an_inventory_stays_while_its_agents_pod_is_there(world: World) -> None:
+    """Not for one that is being deleted: on a node that is dead it stays so for ever."""
+    name = orphan(world, written="2026-05-31T20:00:00Z", clock=[0.0])
+    seen = views.pod(starting_pod(1), None)
+    world.cache.pods._changed(Change(seen.name, None, seen))
+    await world.reconciler.reconcile("a")
+    assert ("nodedeviceinventories", name) in world.api.objects
+    world.cache.pods._changed(Change(seen.name, seen, replace(seen, deleting=True)))
+    await world.reconciler.reconcile("a")
+    assert ("nodedeviceinventories", name) not in world.api.objects

@@ -181,7 +181,7 @@ def test_the_file_is_written_once_and_renewed_long_before_it_expires(tmp_path):
     assert file.path.read_text() == content({"a": "1"}, expiry=NOW + RENEWAL + EXPIRY)
     assert file.keep({"a": "2"}, now=NOW + RENEWAL + timedelta(seconds=1))
     assert [p.name for p in tmp_path.iterdir()] == ["device-operator-lab"]
-    assert RENEWAL * 3 < EXPIRY
+    assert RENEWAL * 3 < EXPIRY <= timedelta(hours=1)  # labels of a node that left the pool are gone soon
 
 
 def test_the_file_of_an_earlier_process_is_kept_or_removed_as_the_gpus_are(tmp_path):

@@ -1,0 +1,51 @@
+"""Globs as the document writes them, and the one mistake in them that nothing else shows: it matches nothing, silently.
+
+The rules are fnmatch's: `*`, `?`, `[set]`, `[!set]`. A `[` without its `]` stands for itself there, which nobody means
+who writes one; who does can say `[[]`.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from device_agent.contract.document import Resource
+
+_SET: Final = re.compile(r"\[!?+\]?+[^\]]*\]")  # a ']' that comes first is one of the set
+
+
+def unclosed(text: str) -> bool:
+    """Whether a `[` of the glob begins no set."""
+    return "[" in _SET.sub("", text)
+
+
+def problems(resource: Resource, where: str) -> Iterator[str]:
+    """A line for each such glob. `where`: path of the entry."""
+    for field, texts in _globs(resource):
+        for text in texts:
+            if unclosed(text):
+                yield (
+                    f"{where}.{field}: {text!r:.80} has a '[' without ']', so it is taken as it stands; "
+                    "close it, or write '[[]' for the character itself"
+                )
+
+
+def _globs(resource: Resource) -> Iterator[tuple[str, tuple[str, ...]]]:
+    for i, entry in enumerate(resource.devices):
+        at = f"devices[{i}]"
+        if entry.pci is not None:
+            for field in ("ids", "classes", "drivers", "addresses"):
+                yield f"{at}.pci.{field}", getattr(entry.pci, field)
+        if entry.sysfs is not None:
+            yield f"{at}.sysfs.names", entry.sysfs.names
+        if entry.files is not None:
+            yield f"{at}.files.paths", entry.files.paths
+        for j, match in enumerate(entry.include):
+            yield f"{at}.include[{j}].values", match.values
+    for i, match in enumerate(resource.exclude):
+        yield f"exclude[{i}].values", match.values
+    for i, per in enumerate(resource.sharing.per_device):
+        yield f"sharing.perDevice[{i}].match.values", per.match.values
+    for i, match in enumerate(resource.health.unhealthy_when):
+        yield f"health.unhealthyWhen[{i}].values", match.values
+    for i, node in enumerate(resource.inject.device_nodes):
+        yield f"inject.deviceNodes[{i}].own", (node.own,)
