@@ -5,6 +5,7 @@ goes the same way: event -> device table -> the registrations of the resources w
 """
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
@@ -138,6 +139,7 @@ class Agent:
             wait_for=self._wait_for,
         )
         self._publishing: asyncio.TimerHandle | None = None
+        self._worth_telling = asyncio.Event()
 
     async def run(self) -> None:
         """Returns after SIGTERM or SIGINT, when everything has been put away."""
@@ -161,7 +163,7 @@ class Agent:
         self._tasks.keep("samples", lambda: self._gpu_report.sample(self._gpus.sample))
         self._tasks.keep("scan", self._scans.run)
         if self._reporter is not None:
-            self._tasks.keep("report", self._reporter.run)
+            self._tasks.keep("report", self._report)
         await stop.wait()
         await self._put_away()
 
@@ -190,6 +192,14 @@ class Agent:
             if options.api
             else None
         )
+
+    async def _report(self) -> None:
+        """Not before there is news: what the inventory said is truer than that nobody has looked yet."""
+        assert self._reporter is not None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.report_wait):
+                await self._worth_telling.wait()
+        await self._reporter.run()
 
     # Start and end
 
@@ -248,6 +258,8 @@ class Agent:
             self._offering = True
             self._tasks.keep("allocatable", lambda: self._allocatable.watch(self._offers.registrations))
         self._changed(scan.changed)
+        if not self._gpus.awaited:
+            self._worth_telling.set()
         document, snapshot = scan.accepted.document, self._table.snapshot()
         self._nodes.follow(document)
         self._tasks.once("features", lambda: self._gpu_report.scanned(document, scan.gpus, snapshot))
@@ -256,6 +268,8 @@ class Agent:
     def _configured(self) -> None:
         sha256 = self._scans.in_force.sha256 if self._scans.in_force else ""
         self._metrics.configured(sha256=sha256, error=bool(self._configuration.error))
+        if self._configuration.error:
+            self._worth_telling.set()
         self._publish_soon()
 
     # Changes of the table

@@ -70,6 +70,8 @@ class Settings:
     """The least time between two writes of the inventory."""
     report_first: float = 1.0
     """The first write comes at a random moment within this time: a rollout starts many agents at once."""
+    report_wait: float = 35.0
+    """An agent that starts says nothing for so long, while it has found nothing yet or its driver has not answered."""
     report_spread: float = 30.0
     """After an outage of the API server the first write comes at a random moment within this time."""
     report_deadline: float = 10.0

@@ -360,3 +360,25 @@ def test_a_companion_that_is_removed_is_noticed_at_once(
         node.device("nvidia-uvm")
         until(lambda: len(kubelet.healthy(GPU)) == 2, what="back")
         assert time.monotonic() - begun < 4
+
+
+def test_an_agent_whose_driver_starts_slowly_says_nothing_bad_of_what_pods_hold(
+    node: Node, kubelet: Kubelet, start: Start, api: ApiServer, driver_of: MakeDriver
+) -> None:
+    """What the inventory said before is truer than that nobody has asked yet."""
+    driver = driver_of(4)
+    node.configure(document(gpus()))
+    flags, identity = reporting(api)
+    settings = {**NVML, "nvml_first": 0.2}
+    first = start(*driver.flags, *flags, settings=settings, env=identity)
+    kubelet.wait_for(GPU, 4)
+    kubelet.admit("pod", GPU, 1)
+    until(lambda: any(d.get("allocatedTo") for d in inventory(api)[1].values()), what="the holder")
+    first.kill()
+    driver.slow("nvmlInitWithFlags", seconds=2)
+    written = len(api.written)
+    start(*driver.flags, *flags, settings=settings, env=identity)
+    until(lambda: len(kubelet.healthy(GPU)) == 4 and kubelet.registered(GPU) == 2, what="all at once")
+    until(lambda: len(api.written) > written and len(inventory(api)[1]) == 4, what="the inventory")
+    healths = {d["health"] for status in api.written[written:] for d in status.get("devices", ())}
+    assert healths == {"Healthy"}
