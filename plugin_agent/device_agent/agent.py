@@ -18,6 +18,8 @@ from typing import Any, Final
 
 from device_agent import inventory, report
 from device_agent.apiclient import ApiServer
+from device_agent.claimstore import ClaimStore
+from device_agent.claimwatch import ClaimWatch
 from device_agent.configuration import Configuration, Keeper
 from device_agent.contract.document import Document
 from device_agent.devices import DeviceTable
@@ -104,6 +106,13 @@ class Agent:
         self._health = HealthWatch(
             self._table, state, boot=boot_id(roots.proc), settings=settings, changed=self._changed
         )
+        self._claims = ClaimWatch(
+            self._table,
+            ClaimStore(options.kubelet_dir, object_uid=options.owner),
+            settings=settings,
+            changed=self._changed,
+            ask=self._ask_soon,
+        )
         self._gpus = GpuWatch(
             driver_root=options.driver_root,
             roots=roots,
@@ -117,7 +126,12 @@ class Agent:
             table=self._table,
             metrics=self._metrics,
             settings=settings,
-            listeners=ScanListeners(first=self._first_holders, in_force=self._configured, applied=self._scanned),
+            listeners=ScanListeners(
+                first=self._first_holders,
+                before=self._claims.before,
+                in_force=self._configured,
+                applied=self._scanned,
+            ),
         )
         self._kubelet_seen: object = None
         self._transitions = Transitions()
@@ -145,7 +159,7 @@ class Agent:
         self._tasks.keep("kubelet", self._directory.watch)
         self._tasks.keep("configuration", self._watch_configuration)
         self._tasks.keep("uevents", self._scans.listen)
-        await self._health.recall()
+        await asyncio.gather(self._health.recall(), self._claims.recall())
         self._tasks.keep("health", self._health.run)
         self._tasks.keep("gpus", self._gpus.run)
         self._tasks.keep("samples", lambda: self._gpu_report.sample(self._gpus.sample))
@@ -218,6 +232,9 @@ class Agent:
 
     def _scan_soon(self) -> None:
         self._scans.soon()
+
+    def _ask_soon(self) -> None:
+        self._holders.soon()
 
     def _looked(self, view: NvmlView) -> None:
         """The NVIDIA driver was asked."""

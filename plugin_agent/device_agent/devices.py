@@ -8,19 +8,20 @@ What the table must never do is drop an id that may be allocated (`retention`). 
 or an id it no longer has is offered under no other until then (`offering`).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
 from device_agent import offering
 from device_agent.advertisement import Advertisement
 from device_agent.allocation import Place
+from device_agent.claims import Claim, Claims
 from device_agent.conditions import Conditions, own
 from device_agent.contract.document import Document, Ownership, Resource, TopologyHints
 from device_agent.contract.names import replica_id
 from device_agent.contract.template import parse_template
 from device_agent.errors import UnavailableDevice, UnknownDevice
 from device_agent.health import Fault, Look
-from device_agent.holders import Holders
+from device_agent.holders import Holder, Holders
 from device_agent.ledger import Ledger
 from device_agent.listing import Device, Leaving, ghost, split_replica
 from device_agent.nvml import xids
@@ -47,6 +48,10 @@ class DeviceTable:
         self._ledger = Ledger()
         self.conditions = Conditions(rule=xids.rule)
         """For its memory (`records`, `restore`, `revision`); what changes it comes in by the methods below."""
+        self.claims = Claims()
+        """For its memory (`offer`, `records`, `revision`); what is read from the node comes in by `apply_claims`."""
+        self._elsewhere: dict[Key, dict[str, tuple[Holder, ...]]] = {}
+        self._blocking: tuple[Device, ...] = ()
         self._advertisement = Advertisement(hints=self._publishes_hints)
 
     # Events
@@ -76,6 +81,16 @@ class DeviceTable:
                 device.leave(device.ids)
                 device.ids, device.present = (), False
                 device.kept_until = kept_until(self._entries.get(device.unit.entry), edited=edited, now=now)
+        changed = self._settle(now=now, wall=wall)
+        self.claims.listed(self._devices.keys(), now=now)
+        return changed
+
+    def apply_claims(
+        self, own: Iterable[Claim], others: Iterable[Claim], *, now: float, wall: datetime
+    ) -> frozenset[str]:
+        """What an earlier process of this object kept on the node, and what other objects' agents keep there now."""
+        self.claims.restore(own, now=now)
+        self.claims.learn(others)
         return self._settle(now=now, wall=wall)
 
     def apply_health(self, news: Look | Fault, *, now: float, wall: datetime) -> frozenset[str]:
@@ -106,6 +121,7 @@ class DeviceTable:
     def apply_holders(self, holders: Holders | None, *, begun: float, now: float, wall: datetime) -> frozenset[str]:
         """One answer of PodResources List that was asked for at `begun`; None: no answer, so nothing is dropped."""
         self._ledger.listed(holders, begun=begun)
+        self.claims.forget(self._ledger)
         return self._settle(now=now, wall=wall)
 
     def apply_links(self, links: Links) -> None:
@@ -178,10 +194,14 @@ class DeviceTable:
         return self._advertisement.has(resource) or (resource in self._entries and not parse_template(resource).names)
 
     def could_serve(self, resource: str) -> bool:
-        """Whether the name is served, or the configuration may come to give it: holders of its ids have to be known.
+        """Whether the name is served, or the configuration may come to give it, or anybody has offered it on this node.
 
-        The first list of a name must have the ids of it that are held, and is made before the next List is asked for.
+        Holders of its ids have to be known: the first list of a name must have the ids of it that are held, and is made
+        before the next List is asked for; and what they hold is to be offered under no other name.
         """
+        return self._may_give(resource) or resource in self.claims.names
+
+    def _may_give(self, resource: str) -> bool:
         fixed, domains = self._names_to_come
         return self.ours(resource) or resource in fixed or resource.partition("/")[0] in domains
 
@@ -200,6 +220,9 @@ class DeviceTable:
     def held_ids(self) -> frozenset[str]:
         """Ids in use or on their way there, and the devices they are of: what `maxDevices` must not exchange."""
         used = self._ledger.used()
+        names = {name for name, _ in used}
+        names = {name for name in names if self._may_give(name) or self.claims.of_object(name)}
+        used = frozenset((name, i) for name, i in used if name in names)
         ids = {i for _, i in used}
         for resource, i in used:
             device = self._advertisement.ids(resource).get(i)
@@ -284,6 +307,7 @@ class DeviceTable:
         self._stirred = False
         offering.judge(
             self._devices.values(),
+            elsewhere=self._blocking,
             ledger=self._ledger,
             selection=self._selection,
             entries=self._entries,
@@ -293,23 +317,51 @@ class DeviceTable:
         return self._advertisement.make((name, device) for (name, _), device in self._devices.items())
 
     def _adopt(self, *, wall: datetime) -> None:
-        """List ids that PodResources says are held under our names and nobody knows: they must not be missing."""
+        """List ids that PodResources says are held under our names and nobody knows: they must not be missing.
+
+        Ours: names that are served, or that the configuration gives, and what this object has offered before.
+        """
         held = [(name, i) for name, i in self._ledger.holders() if i not in self._advertisement.ids(name)]
-        if not held:
-            return
-        names = {name for name, _ in self._devices}
-        held = [(name, i) for name, i in held if name in names or self.ours(name)]
-        known = self._ids_of(name for name, _ in held)
-        for name, i in held:
+        names = {name for name, _ in self._devices} if held else set()
+        ours = [(name, i) for name, i in held if name in names or self.ours(name) or self.claims.own(name, i)]
+        known = self._ids_of(name for name, _ in ours)
+        for name, i in ours:
             if i in known[name]:
                 continue
-            of, index = split_replica(i)
+            claim = self.claims.find(name, i)
+            of, index = (claim.id, claim.replica(i) or 0) if claim else split_replica(i)
             device = self._devices.get((name, of))
             if device is None:
-                entry = self._of_name.setdefault(name, self.entry(name))
-                device = self._devices[name, of] = Device(unit=ghost(entry, name, of), since=wall, present=False)
-                device.exclusive = entry.ownership is Ownership.EXCLUSIVE
+                device = self._devices[name, of] = self._adopted(name, of, claim, wall=wall)
             device.leaving[i] = Leaving(index=index)
+            self._stirred = True
+        self._look_elsewhere(set(held).difference(ours), wall=wall)
+
+    def _adopted(self, name: str, device_id: str, claim: Claim | None, *, wall: datetime) -> Device:
+        """A device that is in use and not found under this name; of one that nobody has told of, the id is known."""
+        entry = self._of_name.get(name) or self._entries.get(name)
+        if entry is None:
+            assert claim is not None, "only a claim makes such a name ours"
+            entry = self._entries.get(claim.entry) or Resource(name=claim.entry, devices=())
+        self._of_name.setdefault(name, entry)
+        unit = claim.unit(entry=entry.name) if claim else ghost(entry, name, device_id)
+        exclusive = claim.exclusive if claim else entry.ownership is Ownership.EXCLUSIVE
+        return Device(unit=unit, since=wall, present=False, exclusive=exclusive)
+
+    def _look_elsewhere(self, held: Collection[Key], *, wall: datetime) -> None:
+        """Ids in use of names that are not ours, by the hardware that other objects' agents say it is."""
+        elsewhere: dict[Key, dict[str, tuple[Holder, ...]]] = {}
+        blocking: dict[Key, Device] = {}
+        for name, i in sorted(held):
+            claim = self.claims.find(name, i)
+            if claim is None or not claim.exclusive:
+                continue
+            elsewhere.setdefault(claim.key, {})[i] = self._ledger.holders_of(name, i)
+            unit = claim.unit(entry=claim.entry)
+            device = blocking.setdefault(claim.key, Device(unit=unit, since=wall, present=False))
+            device.leaving[i] = Leaving(index=claim.replica(i) or 0)
+        if elsewhere != self._elsewhere:
+            self._elsewhere, self._blocking = elsewhere, tuple(blocking.values())
             self._stirred = True
 
     def _forget_strangers(self) -> None:

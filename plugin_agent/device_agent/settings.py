@@ -62,6 +62,8 @@ class Settings:
     """After the devices' health could not be kept on the node."""
     health_last: float = 0.5
     """The same at the end of the process."""
+    claims_deadline: float = 1.0
+    """How long devices that are new wait until this is kept on the node; then they are offered all the same."""
     acknowledge_poll: float = 15.0
     """While a device waits for an admin's acknowledgement, the inventory is read so often."""
     report_interval: float = 5.0
