@@ -62,7 +62,7 @@ class Node(RuleBasedStateMachine):
         self.lists: list[tuple[float, dict[str, dict[str, tuple[Holder, ...]]]]] = []
         self.since: dict[tuple[str, str], tuple[object, ...]] = {}
         self.object = 0
-        self.disk: dict[int, tuple["Claim", ...]] = {}
+        self.disk: dict[int, tuple[Claim, ...]] = {}
 
     @initialize()
     def start(self) -> None:
@@ -266,6 +266,14 @@ class Node(RuleBasedStateMachine):
         self.heard(self.table.apply_claims(own, others, now=self.now, wall=wall(self.now)))
         self.ask_and_answer()
         self.scan()
+        for mine in self.units():
+            healthy = {i for i in self.ids_of(mine) if self.told.get(mine.resource, {}).get(i)}
+            for grant, used in ((g, u) for g in self.pods for u in g.units if u.hardware == mine.hardware):
+                same = (grant.resource, used.id) == (mine.resource, mine.id)
+                assert same or not healthy, "offered while it is held under another name"
+
+    def ids_of(self, found: Unit) -> list[str]:
+        return [replica_id(found.id, n) for n in range(found.replicas)]
 
     def teardown(self) -> None:
         """Everybody lets go, the kubelet is told and asked: what is left is what is there, all of it healthy."""
@@ -280,8 +288,7 @@ class Node(RuleBasedStateMachine):
             self.ask_and_answer()
         expected: dict[str, dict[str, bool]] = {}
         for found in self.units():
-            for n in range(found.replicas):
-                expected.setdefault(found.resource, {})[replica_id(found.id, n)] = True
+            expected.setdefault(found.resource, {}).update(dict.fromkeys(self.ids_of(found), True))
         assert self.lists_now() == expected
 
     # What always holds
