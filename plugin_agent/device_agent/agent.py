@@ -35,6 +35,7 @@ from device_agent.kubelet import sockets
 from device_agent.kubelet.allocatable import Allocatable
 from device_agent.kubelet.podresources import HolderPoll, PodResources
 from device_agent.kubelet.registration import KubeletDirectory, Registration
+from device_agent.litter import Litter
 from device_agent.nodestate import NodeState
 from device_agent.nvml.model import NvmlView
 from device_agent.offers import Offers
@@ -103,8 +104,14 @@ class Agent:
         self._configuration = Configuration(options.config, state=state)
         self._keeper = Keeper(state, seconds=settings.scan_deadline)
         self._table = DeviceTable(Document(resources=()))
-        self._health = HealthWatch(
-            self._table, state, boot=boot_id(roots.proc), settings=settings, changed=self._changed
+        boot = boot_id(roots.proc)
+        self._health = HealthWatch(self._table, state, boot=boot, settings=settings, changed=self._changed)
+        self._litter = Litter(
+            options.kubelet_dir,
+            object_uid=options.owner,
+            boot_id=boot,
+            settings=settings,
+            holders=self._table.holders,
         )
         self._claims = ClaimWatch(
             self._table,
@@ -161,6 +168,7 @@ class Agent:
         self._tasks.keep("uevents", self._scans.listen)
         await asyncio.gather(self._health.recall(), self._claims.recall())
         self._tasks.keep("health", self._health.run)
+        self._tasks.keep("litter", self._litter.run)
         self._tasks.keep("gpus", self._gpus.run)
         self._tasks.keep("samples", lambda: self._gpu_report.sample(self._gpus.sample))
         self._tasks.keep("scan", self._scans.run)

@@ -78,11 +78,15 @@ class ClaimStore:
         own = files.get(self._name)
         problems = (problem, *(file.problem for file in files.values()))
         return Look(
-            own=own.claims if own and own.stamp != self._mine else None,
+            own=own.claims if own and not self._is_mine(own.stamp) else None,
             others=self._others,
             written=own is not None,
             problems=tuple(sorted(filter(None, problems))),
         )
+
+    def _is_mine(self, stamp: _Stamp) -> bool:
+        """Touched is not written."""
+        return self._mine is not None and (stamp[0], stamp[2]) == (self._mine[0], self._mine[2])
 
     def keep(self, kept: tuple[Claim, ...]) -> str:
         """Writes this object's claims. Returns why that failed, or ''."""

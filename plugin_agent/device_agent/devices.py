@@ -8,10 +8,11 @@ What the table must never do is drop an id that may be allocated (`retention`). 
 or an id it no longer has is offered under no other until then (`offering`).
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from device_agent import offering
+from device_agent.adoption import Elsewhere, adopted, entry_of
 from device_agent.advertisement import Advertisement
 from device_agent.allocation import Place
 from device_agent.claims import Claim, Claims
@@ -21,9 +22,9 @@ from device_agent.contract.names import replica_id
 from device_agent.contract.template import parse_template
 from device_agent.errors import UnavailableDevice, UnknownDevice
 from device_agent.health import Fault, Look
-from device_agent.holders import Holder, Holders
+from device_agent.holders import Holders
 from device_agent.ledger import Ledger
-from device_agent.listing import Device, Leaving, ghost, split_replica
+from device_agent.listing import Device, Leaving, split_replica
 from device_agent.nvml import xids
 from device_agent.offering import HELD_AS
 from device_agent.retention import Key, kept_until, let_go
@@ -50,8 +51,7 @@ class DeviceTable:
         """For its memory (`records`, `restore`, `revision`); what changes it comes in by the methods below."""
         self.claims = Claims()
         """For its memory (`offer`, `records`, `revision`); what is read from the node comes in by `apply_claims`."""
-        self._elsewhere: dict[Key, dict[str, tuple[Holder, ...]]] = {}
-        self._blocking: tuple[Device, ...] = ()
+        self._elsewhere = Elsewhere()
         self._advertisement = Advertisement(hints=self._publishes_hints)
 
     # Events
@@ -217,6 +217,10 @@ class DeviceTable:
         """How close its devices are to each other, for `allocation.preferred`; None where only NUMA nodes are known."""
         return self._advertisement.affinity(resource)
 
+    def holders(self) -> Holders | None:
+        """The last answer of PodResources, as far as `could_serve` wanted it; None when it gave none the last time."""
+        return self._ledger.answer if self._ledger.known else None
+
     def held_ids(self) -> frozenset[str]:
         """Ids in use or on their way there, and the devices they are of: what `maxDevices` must not exchange."""
         used = self._ledger.used()
@@ -307,7 +311,7 @@ class DeviceTable:
         self._stirred = False
         offering.judge(
             self._devices.values(),
-            elsewhere=self._blocking,
+            elsewhere=self._elsewhere.devices,
             ledger=self._ledger,
             selection=self._selection,
             entries=self._entries,
@@ -332,37 +336,13 @@ class DeviceTable:
             of, index = (claim.id, claim.replica(i) or 0) if claim else split_replica(i)
             device = self._devices.get((name, of))
             if device is None:
-                device = self._devices[name, of] = self._adopted(name, of, claim, wall=wall)
+                entry = entry_of(name, claim, former=self._of_name.get(name), entries=self._entries)
+                self._of_name.setdefault(name, entry)
+                device = self._devices[name, of] = adopted(name, of, claim, entry=entry, wall=wall)
             device.leaving[i] = Leaving(index=index)
             self._stirred = True
-        self._look_elsewhere(set(held).difference(ours), wall=wall)
-
-    def _adopted(self, name: str, device_id: str, claim: Claim | None, *, wall: datetime) -> Device:
-        """A device that is in use and not found under this name; of one that nobody has told of, the id is known."""
-        entry = self._of_name.get(name) or self._entries.get(name)
-        if entry is None:
-            assert claim is not None, "only a claim makes such a name ours"
-            entry = self._entries.get(claim.entry) or Resource(name=claim.entry, devices=())
-        self._of_name.setdefault(name, entry)
-        unit = claim.unit(entry=entry.name) if claim else ghost(entry, name, device_id)
-        exclusive = claim.exclusive if claim else entry.ownership is Ownership.EXCLUSIVE
-        return Device(unit=unit, since=wall, present=False, exclusive=exclusive)
-
-    def _look_elsewhere(self, held: Collection[Key], *, wall: datetime) -> None:
-        """Ids in use of names that are not ours, by the hardware that other objects' agents say it is."""
-        elsewhere: dict[Key, dict[str, tuple[Holder, ...]]] = {}
-        blocking: dict[Key, Device] = {}
-        for name, i in sorted(held):
-            claim = self.claims.find(name, i)
-            if claim is None or not claim.exclusive:
-                continue
-            elsewhere.setdefault(claim.key, {})[i] = self._ledger.holders_of(name, i)
-            unit = claim.unit(entry=claim.entry)
-            device = blocking.setdefault(claim.key, Device(unit=unit, since=wall, present=False))
-            device.leaving[i] = Leaving(index=claim.replica(i) or 0)
-        if elsewhere != self._elsewhere:
-            self._elsewhere, self._blocking = elsewhere, tuple(blocking.values())
-            self._stirred = True
+        strange = set(held).difference(ours)
+        self._stirred |= self._elsewhere.look(strange, claims=self.claims, ledger=self._ledger, wall=wall)
 
     def _forget_strangers(self) -> None:
         """Once after a start: what an earlier process knew of devices that are neither found nor held."""
