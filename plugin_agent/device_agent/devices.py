@@ -91,6 +91,10 @@ class DeviceTable:
         """What an earlier process of this object kept on the node, and what other objects' agents keep there now."""
         self.claims.restore(own, now=now)
         self.claims.learn(others)
+        for (name, device_id), device in self._devices.items():
+            claim = self.claims.find(name, device_id) if device.ghost else None
+            if claim is not None and claim.id == device_id:
+                device.unit, self._stirred = claim.unit(entry=device.unit.entry), True
         return self._settle(now=now, wall=wall)
 
     def apply_health(self, news: Look | Fault, *, now: float, wall: datetime) -> frozenset[str]:
