@@ -70,6 +70,11 @@ class Claim:
     def key(self) -> Key:
         return self.resource, self.id
 
+    def with_replicas_of(self, other: "Claim | None") -> "Claim":
+        """It with the most that either had: pods may hold the ids of both."""
+        more = other is not None and other.replicas > self.replicas
+        return replace(self, replicas=other.replicas) if other and more else self
+
     def unit(self, *, entry: str) -> Unit:
         """It as a device of an entry that nobody can be given."""
         return Unit(
@@ -114,9 +119,17 @@ class Claims:
         self._rename()
 
     def learn(self, others: Iterable[Claim]) -> None:
-        """What other objects' agents keep now; of two for one id the later counts."""
-        self._others = {claim.key: claim for claim in others}
+        """What other objects' agents keep now; of two for one device the later counts, with the replicas of both."""
+        self._others = found = dict[Key, Claim]()
+        for claim in others:
+            found[claim.key] = claim.with_replicas_of(found.get(claim.key))
         self._rename()
+
+    def take(self, claim: Claim) -> None:
+        """A device of another object is listed by this one from now on, as its name is."""
+        if claim.key not in self._own:
+            self._own[claim.key] = claim
+            self.revision += 1
 
     def offer(self, units: Iterable[Unit], *, exclusive: Collection[str]) -> None:
         """These devices are about to be offered, and are to be kept first. `exclusive`: names of such entries."""
@@ -124,8 +137,7 @@ class Claims:
         for unit in units:
             claim = Claim.of(unit, exclusive=unit.entry in exclusive)
             known = self._own.get(claim.key)
-            if known is not None and known.replicas > claim.replicas:
-                claim = replace(claim, replicas=known.replicas)
+            claim = claim.with_replicas_of(known).with_replicas_of(self._others.get(claim.key))
             self._past.pop(claim.key, None)
             if claim != known:
                 self._own[claim.key] = claim

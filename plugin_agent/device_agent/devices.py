@@ -344,6 +344,8 @@ class DeviceTable:
                 self._of_name.setdefault(name, entry)
                 device = self._devices[name, of] = adopted(name, of, claim, entry=entry, wall=wall)
             device.leaving[i] = Leaving(index=index)
+            if claim:
+                self.claims.take(claim)
             self._stirred = True
         strange = set(held).difference(ours)
         self._stirred |= self._elsewhere.look(strange, claims=self.claims, ledger=self._ledger, wall=wall)

@@ -159,6 +159,28 @@ def test_max_devices_does_not_prefer_what_another_object_holds():
     assert steps.table.held_ids() == {"a"}
 
 
+def test_what_is_taken_over_of_another_object_is_kept_as_its_own():
+    before = kept(unit("a", replicas=2), unit("b"))
+    steps = restarted(others=before)
+    steps.list(held("a::1", "b"))
+    steps.scan(unit("a", replicas=1))
+    assert steps.seen() == {"a": False, "a::1": False, "b": False}
+    own = steps.table.claims.records()
+    assert [(c.id, c.replicas) for c in own] == [("a", 2), ("b", 1)]
+    steps = restarted(resource(OTHER), own=own, others=before)
+    steps.list(held("a::1", "b"))
+    steps.scan(unit("x", name=OTHER, hardware="devices/a"), unit("y", name=OTHER, hardware="devices/b"))
+    assert steps.seen() == {"a::1": False, "b": False}
+    assert steps.seen(OTHER) == {"x": False, "y": False}
+
+
+def test_of_two_objects_that_are_gone_the_replicas_of_both_count():
+    steps = restarted(resource(OTHER), others=(*kept(unit("a", replicas=2)), *kept(unit("a"))))
+    steps.list(held("a::1"))
+    steps.scan(unit("x", name=OTHER, hardware="devices/a"))
+    assert steps.seen(OTHER) == {"x": False}
+
+
 # Memory
 
 
