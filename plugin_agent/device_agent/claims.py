@@ -70,6 +70,16 @@ class Claim:
     def key(self) -> Key:
         return self.resource, self.id
 
+    def tells(self, unit: Unit, *, exclusive: bool) -> bool:
+        """Whether it says of the unit what there is to say."""
+        return (
+            self.hardware == unit.hardware
+            and self.replicas >= unit.replicas
+            and self.exclusive == exclusive
+            and (self.entry, self.value, self.identity, self.source, self.parts, self.numa_node)
+            == (unit.entry, unit.value, unit.identity, unit.source, unit.parts, unit.numa_node)
+        )
+
     def with_replicas_of(self, other: "Claim | None") -> "Claim":
         """It with the most that either had: pods may hold the ids of both."""
         more = other is not None and other.replicas > self.replicas
@@ -135,12 +145,14 @@ class Claims:
         """These devices are about to be offered, and are to be kept first. `exclusive`: names of such entries."""
         before = self.revision
         for unit in units:
-            claim = Claim.of(unit, exclusive=unit.entry in exclusive)
-            known = self._own.get(claim.key)
-            claim = claim.with_replicas_of(known).with_replicas_of(self._others.get(claim.key))
-            self._past.pop(claim.key, None)
+            key = (unit.resource, unit.id)
+            known, other = self._own.get(key), self._others.get(key)
+            self._past.pop(key, None)
+            if known is not None and other is None and known.tells(unit, exclusive=unit.entry in exclusive):
+                continue  # each scan comes here with all devices
+            claim = Claim.of(unit, exclusive=unit.entry in exclusive).with_replicas_of(known).with_replicas_of(other)
             if claim != known:
-                self._own[claim.key] = claim
+                self._own[key] = claim
                 self.revision += 1
         if self.revision != before:
             self._rename()

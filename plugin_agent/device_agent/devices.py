@@ -331,7 +331,8 @@ class DeviceTable:
         """
         held = [(name, i) for name, i in self._ledger.holders() if i not in self._advertisement.ids(name)]
         names = {name for name, _ in self._devices} if held else set()
-        ours = [(name, i) for name, i in held if name in names or self.ours(name) or self.claims.own(name, i)]
+        names.update(name for name, i in held if self.ours(name) or self.claims.own(name, i))
+        ours = [(name, i) for name, i in held if name in names]
         known = self._ids_of(name for name, _ in ours)
         for name, i in ours:
             if i in known[name]:

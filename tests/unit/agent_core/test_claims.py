@@ -204,6 +204,30 @@ def test_the_same_scan_again_is_nothing_new_to_keep():
     assert steps.table.claims.revision == before
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"hardware": ("devices/b",)},
+        {"replicas": 3},
+        {"entry": OTHER},
+        {"value": "A"},
+        {"identity": Identity.VOLATILE},
+        {"source": "usb"},
+        {"parts": ("GPU-1",)},
+        {"numa_node": 1},
+    ],
+)
+def test_whatever_changes_of_a_device_is_kept(change):
+    steps = Steps()
+    before = unit("a", replicas=2)
+    steps.scan(before)
+    after = dataclasses.replace(before, **change)
+    steps.table.claims.offer([after], exclusive={NAME, OTHER})
+    assert steps.table.claims.records() == kept(after)
+    steps.table.claims.offer([after], exclusive=())
+    assert steps.table.claims.records() == kept(after, exclusive=False)
+
+
 @pytest.mark.parametrize("answer", [{}, None])
 def test_a_claim_is_forgotten_when_it_was_free_an_hour_after_it_was_last_offered(answer):
     steps = restarted(resource(OTHER), own=kept(unit("a"), unit("b")))
