@@ -133,6 +133,18 @@ def test_a_claim_that_nobody_is_known_to_use_keeps_nothing_from_anybody(answer):
 
 
 @pytest.mark.parametrize("whose", ["own", "others"])
+def test_nothing_waits_for_pod_resources_and_its_first_answer_counts(whose):
+    steps = restarted(resource(OTHER), **{whose: kept(unit("a"))})
+    steps.list(None)
+    steps.scan(unit("x", name=OTHER, hardware="devices/a"))
+    assert steps.seen(OTHER) == {"x": True}
+    steps.list(held("a"))
+    assert steps.seen(OTHER) == {"x": False}
+    steps.list(None)  # the last answer counts
+    assert steps.seen(OTHER) == {"x": False}
+
+
+@pytest.mark.parametrize("whose", ["own", "others"])
 def test_observing_resources_neither_block_nor_are_blocked(whose):
     watch = resource(OTHER, ownership=Ownership.NONE)
     observed = unit("h-a", name=OTHER, hardware="devices/a")
