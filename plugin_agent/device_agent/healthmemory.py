@@ -78,6 +78,21 @@ def parse(raw: bytes, *, boot_id: str) -> tuple[Record, ...]:
         raise HealthMemoryError(str(error)) from error
 
 
+def boot_of(raw: bytes) -> str:
+    """In which boot it was written.
+
+    Raises:
+        HealthMemoryError: it is not what `dump` writes, in whatever version.
+    """
+    try:
+        boot = json.loads(raw)["bootId"]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise HealthMemoryError("it does not say in which boot it was written") from error
+    if not isinstance(boot, str) or not boot:
+        raise HealthMemoryError("it does not say in which boot it was written")
+    return boot
+
+
 def _kept(record: Record) -> _Condition:
     condition = record.condition
     return _Condition(
