@@ -18,6 +18,7 @@ FOREIGN_PLUGIN: Final = "ForeignPlugin"
 REFUSED: Final = "ResourceRefused"
 DRIVER_UNAVAILABLE: Final = "DriverUnavailable"
 NO_DEVICES: Final = "NoDevices"
+HEALTH_NOT_KEPT: Final = "HealthNotKept"
 
 
 class State(StrEnum):
@@ -67,6 +68,8 @@ def reported(
         others = len(clashed) - 1
         more = f", and {others} more container{'s' * (others > 1)}" if others else ""
         return Verdict(state, "EnvCollision", clashed[0] + more)
+    if error := status.get("healthError"):  # unhealthy devices are told one by one beside it
+        return Verdict(state, HEALTH_NOT_KEPT, error)
     if unhealthy := [d for d in status.get("devices") or () if d.get("health") == "Unhealthy"]:
         first = unhealthy[0]
         text = f"{len(unhealthy)} of {devices} devices Unhealthy: {first.get('id')} ({first.get('reason', '')})"

@@ -45,6 +45,7 @@ class _Condition:
     run: int
     before: State
     failures: tuple[_Failure, ...]
+    ended: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,7 @@ def _kept(record: Record) -> _Condition:
         message=condition.message,
         run=condition.run,
         before=condition.before,
+        ended=condition.ended.isoformat() if condition.ended else "",
         failures=tuple(
             _Failure(
                 cause=f.ruling.cause,
@@ -124,6 +126,7 @@ def _record(kept: _Condition) -> Record:
         run=kept.run,
         failures=failures,
         before=kept.before,
+        ended=_moment(kept.ended) if kept.ended else None,
     )
     return Record(entry=kept.entry, kind=kept.kind, name=kept.name, condition=condition)
 

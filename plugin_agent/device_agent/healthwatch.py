@@ -32,6 +32,7 @@ _STILL_SECONDS: Final = 0.01
 """Between looks at a write that is being waited for at the end."""
 _SAME_SECONDS: Final = 0.1
 """Within these the same error of the same part is the same news: each is worked through by the whole table."""
+_OFFERED: Final = "; devices that had failed may be offered"
 _BOOT_ID: Final = Path("sys/kernel/random/boot_id")
 
 
@@ -63,14 +64,22 @@ class HealthWatch:
         self._worker = Worker("health")
         self._wake = asyncio.Event()
         self._kept = 0
-        self._told = ""
+        self._not_kept = ""
+        self._not_read = ""
         self._unread = False
         """What an earlier process kept has not been read yet, and must not be written over."""
-        self._acknowledged = ""
+        self.acknowledgement = ""
+        """What became of each item of the inventory's annotation, for the inventory."""
+        self._taken_words: dict[str, str] = {}
         self._xids: dict[tuple[str, int], float] = {}
         self._taken: dict[XidEvent, float] = {}
 
     # Memory
+
+    @property
+    def problem(self) -> str:
+        """Why what is known does not outlive this process, or did not outlive the one before; '' where it does."""
+        return "; ".join(filter(None, (self._not_read, self._not_kept)))
 
     async def recall(self) -> None:
         """What an earlier process knew, before anything else is said. A disk that hangs is not waited for."""
@@ -78,7 +87,7 @@ class HealthWatch:
             records = await self._read(seconds=self._settings.health_recall)
         except TimeoutError:
             logger.warning("the devices' health kept on the node cannot be read in time")
-            self._unread = True
+            self._unread, self._not_read = True, f"the disk hangs: what was kept of health is not read yet{_OFFERED}"
             return
         self._table.conditions.restore(records)
         self._kept = self._table.conditions.revision
@@ -89,6 +98,7 @@ class HealthWatch:
         )
         if problem:
             logger.warning("health starts anew", extra={"error": problem})
+        self._not_read = problem and f"{problem}{_OFFERED}, until the agent's next start"
         return records
 
     async def _recall_late(self) -> None:
@@ -139,12 +149,14 @@ class HealthWatch:
                 lambda: self._state.remember_health(records, boot_id=self._boot), seconds=seconds
             )
         except (TimeoutError, WorkerBusyError):
-            problem = "the disk hangs"
+            problem = "the devices' health could not be kept on the node: the disk hangs"
         if not problem:
             self._kept = revision
-        elif problem != self._told:
+        elif problem != self._not_kept:
             logger.warning("the devices' health is not kept on the node", extra={"error": problem})
-        self._told = problem
+        if problem != self._not_kept:
+            self._not_kept = problem
+            self._changed(frozenset())  # which everybody is to be told
         return not problem
 
     # News
@@ -171,18 +183,25 @@ class HealthWatch:
 
     @property
     def awaiting(self) -> bool:
-        """Whether a device has failed in a way that an admin's word could end."""
-        return self._table.conditions.blocked
+        """Whether an admin may have a word to say of a device."""
+        return self._table.conditions.broken
 
     def acknowledge(self, text: str) -> None:
-        """What the inventory's annotation says now, or ''."""
-        changed, parts = self._table.acknowledge(text, now=time.monotonic(), wall=datetime.now(tz=UTC))
-        if parts:
+        """What the inventory's annotation says now, or ''. It is read again and again: what was taken stays taken."""
+        changed, answers = self._table.acknowledge(text, now=time.monotonic(), wall=datetime.now(tz=UTC))
+        taken = {a.item: a.words for a in answers if a.parts}
+        self._taken_words = {a.item: self._taken_words[a.item] for a in answers if a.item in self._taken_words} | taken
+        words = [a.words if a.failing else self._taken_words.get(a.item, a.words) for a in answers]
+        before, self.acknowledgement = self.acknowledgement, "; ".join(words)
+        if parts := [part for answer in answers for part in answer.parts]:
             logger.info("failures acknowledged", extra={"parts": ",".join(parts), "annotation": text})
-        elif text and text != self._acknowledged and self.awaiting:
-            logger.warning("the acknowledgement names no failure of now", extra={"annotation": text})
-        self._acknowledged = text
-        if parts or changed:  # a list may change with any event: what was due by now, such as the end of a grace
+        if self.acknowledgement != before:
+            for answer in answers:
+                if answer.failing:
+                    extra = {"annotation": answer.item, "error": answer.words}
+                    logger.warning("the acknowledgement names no failure of now", extra=extra)
+        # a list may change with any event: what was due by now, such as the end of a grace
+        if parts or changed or self.acknowledgement != before:
             self._tell(changed)
 
     def _tell(self, changed: frozenset[str]) -> None:
