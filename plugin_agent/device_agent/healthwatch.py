@@ -32,7 +32,6 @@ _STILL_SECONDS: Final = 0.01
 """Between looks at a write that is being waited for at the end."""
 _SAME_SECONDS: Final = 0.1
 """Within these the same error of the same part is the same news: each is worked through by the whole table."""
-_OFFERED: Final = "; devices that had failed may be offered"
 _BOOT_ID: Final = Path("sys/kernel/random/boot_id")
 
 
@@ -79,7 +78,9 @@ class HealthWatch:
     @property
     def problem(self) -> str:
         """Why what is known does not outlive this process, or did not outlive the one before; '' where it does."""
-        return "; ".join(filter(None, (self._not_read, self._not_kept)))
+        read = self._not_read and f"{self._not_read}; devices that had failed may be offered"
+        kept = self._not_kept and f"{self._not_kept}; when the agent restarts, devices that have failed may be offered"
+        return "; ".join(filter(None, (read, kept)))
 
     async def recall(self) -> None:
         """What an earlier process knew, before anything else is said. A disk that hangs is not waited for."""
@@ -87,7 +88,7 @@ class HealthWatch:
             records = await self._read(seconds=self._settings.health_recall)
         except TimeoutError:
             logger.warning("the devices' health kept on the node cannot be read in time")
-            self._unread, self._not_read = True, f"the disk hangs: what was kept of health is not read yet{_OFFERED}"
+            self._unread, self._not_read = True, "the disk hangs: the devices' health kept on the node is not read yet"
             return
         self._table.conditions.restore(records)
         self._kept = self._table.conditions.revision
@@ -98,7 +99,7 @@ class HealthWatch:
         )
         if problem:
             logger.warning("health starts anew", extra={"error": problem})
-        self._not_read = problem and f"{problem}{_OFFERED}, until the agent's next start"
+        self._not_read = problem  # to the end of the process: nobody knows what it said
         return records
 
     async def _recall_late(self) -> None:
