@@ -73,6 +73,8 @@ class _Watched:
 
 
 _EARLY: Final = 100
+_APART: Final = timedelta(seconds=2)
+"""Between the times that two agents of a node note for one event."""
 _Name = tuple[Kind, str]
 
 
@@ -91,6 +93,7 @@ class Conditions:
         self._watched: dict[str, dict[_Name, _Watched]] = {}
         self._last = Look(checks={})
         self._early: deque[tuple[Fault, datetime]] = deque(maxlen=_EARLY)
+        self._inherited: dict[str, list[Condition]] = {}
         self.revision = 0
         """Grows with every change that is worth being kept."""
 
@@ -107,7 +110,8 @@ class Conditions:
                 self._rules[entry] = health
                 self._rule_anew(entry)
         for entry in sorted(physical - self._physical):
-            self._inherit(entry)
+            self._from_entries(entry)
+            self._from_objects(entry)
         new, self._physical = physical - self._physical, physical
         for entry in new:
             for part, check in self._last.checks.items():
@@ -122,9 +126,9 @@ class Conditions:
             del self._rules[entry]
 
     def _keep_failures(self, entry: str) -> None:
-        """Of an entry that left only what must not be forgotten."""
+        """Of an entry that left only what must not be forgotten: what has failed, and what is known to be over."""
         watched = self._watched[entry]
-        for name in [n for n, w in watched.items() if not w.condition.failures]:
+        for name in [n for n, w in watched.items() if not w.condition.failures and w.condition.ended is None]:
             self._forget(entry, name)
 
     def _rule_anew(self, entry: str) -> None:
@@ -137,7 +141,7 @@ class Conditions:
         ruled = ((f, self._rule(f.xid, rules)) for f in failures)
         return tuple(replace(f, ruling=ruling) for f, ruling in ruled if ruling is not None)
 
-    def _inherit(self, entry: str) -> None:
+    def _from_entries(self, entry: str) -> None:
         for other in sorted(self._watched.keys() - {entry}):
             for (kind, part), watched in tuple(self._watched[other].items()):
                 theirs = watched.condition
@@ -145,6 +149,20 @@ class Conditions:
                 if kind is Kind.PART and failures and (kind, part) not in self._watched.get(entry, {}):
                     mine = Condition(since=theirs.since, state=State.UNHEALTHY)
                     self._set(self._of(entry, (kind, part), wall=theirs.since), with_failures(mine, failures))
+
+    def _from_objects(self, entry: str) -> None:
+        """What has been inherited, but for what is known to be over: `inherit` has the rule."""
+        for part, theirs in self._inherited.items():
+            mine = [c[Kind.PART, part].condition for c in self._watched.values() if (Kind.PART, part) in c]
+            still: list[Failure] = []
+            for condition in theirs:
+                ends = [c.ended + _APART for c in (*theirs, *mine) if c is not condition and c.ended is not None]
+                still += [f for f in condition.failures if all(f.since > end for end in ends)]
+            for failure in sorted(self._ruled(still, self._rules[entry]), key=lambda f: (f.since, f.ruling.cause)):
+                watched = self._of(entry, (Kind.PART, part), wall=failure.since)
+                if all(f.ruling.cause != failure.ruling.cause for f in watched.condition.failures):
+                    after = failed(watched.condition, failure, self._rules[entry], wall=failure.since)
+                    self._set(watched, after)
 
     # News of physical devices
 
@@ -297,6 +315,20 @@ class Conditions:
             condition = replace(record.condition, failures=failures)
             self._rules.setdefault(record.entry, HealthRules())
             self._watched.setdefault(record.entry, {})[record.kind, record.name] = _Watched(condition)
+
+    def inherit(self, records: Iterable[Record]) -> None:
+        """What other objects' agents knew in this boot; also what an earlier process of ours did, when it comes late.
+
+        Of it the failures of parts count, as a part is the same whoever offers it: each that is open with one of
+        them, unless one of them or of ours has seen it end (`Condition.ended`), and under the rules of our entries.
+        What is polled is polled anew.
+        """
+        for record in records:
+            if record.kind is Kind.PART:
+                failures = tuple(replace(f, driver=replace(f.driver, epoch=0)) for f in record.condition.failures)
+                self._inherited.setdefault(record.name, []).append(replace(record.condition, failures=failures))
+        for entry in sorted(self._physical):
+            self._from_objects(entry)
 
     # Within
 

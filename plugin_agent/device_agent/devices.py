@@ -15,7 +15,7 @@ from device_agent import acknowledgement, offering
 from device_agent.acknowledgement import Answer
 from device_agent.advertisement import Advertisement
 from device_agent.allocation import Place
-from device_agent.conditions import Conditions, own
+from device_agent.conditions import Conditions, Record, own
 from device_agent.contract.document import Document, Ownership, Resource, TopologyHints
 from device_agent.contract.names import replica_id
 from device_agent.contract.template import parse_template
@@ -85,6 +85,13 @@ class DeviceTable:
             self._stirred |= self.conditions.look(news, now=now, wall=wall)
         else:
             self._stirred |= self.conditions.fault(news, wall=wall)
+        return self._settle(now=now, wall=wall)
+
+    def inherit(self, records: Iterable[Record], *, now: float, wall: datetime) -> frozenset[str]:
+        """What others knew of the health of physical devices, or we did before: `Conditions.inherit`."""
+        before = self.conditions.revision
+        self.conditions.inherit(records)
+        self._stirred |= self.conditions.revision != before
         return self._settle(now=now, wall=wall)
 
     def acknowledge(self, text: str, *, now: float, wall: datetime) -> tuple[frozenset[str], tuple[Answer, ...]]:

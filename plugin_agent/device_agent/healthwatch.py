@@ -17,7 +17,6 @@ from typing import Final
 
 from device_agent.conditions import Record
 from device_agent.devices import DeviceTable
-from device_agent.health import Fault
 from device_agent.nodestate import NodeState
 from device_agent.nvml import judgement
 from device_agent.nvml.model import NvmlView, XidEvent
@@ -86,11 +85,13 @@ class HealthWatch:
         """What an earlier process knew, before anything else is said. A disk that hangs is not waited for."""
         try:
             records = await self._read(seconds=self._settings.health_recall)
-        except TimeoutError:
+            others = await self._read_others(seconds=self._settings.health_recall)
+        except (TimeoutError, WorkerBusyError):
             logger.warning("the devices' health kept on the node cannot be read in time")
             self._unread, self._not_read = True, "the disk hangs: the devices' health kept on the node is not read yet"
             return
         self._table.conditions.restore(records)
+        self._table.conditions.inherit(others)
         self._kept = self._table.conditions.revision
 
     async def _read(self, *, seconds: float) -> tuple[Record, ...]:
@@ -102,22 +103,26 @@ class HealthWatch:
         self._not_read = problem  # to the end of the process: nobody knows what it said
         return records
 
-    async def _recall_late(self) -> None:
-        """What could not be read in time, before it is written over: failures are news of when they began.
+    async def _read_others(self, *, seconds: float) -> tuple[Record, ...]:
+        """What other objects' agents knew. Of the disk's troubles with it each of them tells for itself."""
+        records, problem = await self._worker.call(
+            lambda: self._state.recall_others(boot_id=self._boot), seconds=seconds
+        )
+        if problem:
+            logger.warning("not all that was kept of health is known", extra={"error": problem})
+        return records
 
-        What is polled has been polled anew by now.
-        """
+    async def _recall_late(self) -> None:
+        """What could not be read in time, before it is written over."""
         while self._unread:
             try:
                 records = await self._read(seconds=self._settings.health_deadline)
+                records += await self._read_others(seconds=self._settings.health_deadline)
             except (TimeoutError, WorkerBusyError):
                 await asyncio.sleep(self._settings.health_retry)
                 continue
             self._unread = False
-            for record in records:
-                for failure in record.condition.failures:
-                    news = Fault(part=record.name, xid=failure.xid, driver=failure.driver)
-                    self._tell(self._table.apply_health(news, now=time.monotonic(), wall=failure.since))
+            self._tell(self._table.inherit(records, now=time.monotonic(), wall=datetime.now(tz=UTC)))
 
     def stirred(self) -> None:
         """The table may know something new."""

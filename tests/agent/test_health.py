@@ -269,6 +269,20 @@ def test_a_reboot_of_the_node_is_a_fresh_start(node: Node, kubelet: Kubelet, sta
     kubelet.wait_for(GPU, 4)
 
 
+def test_a_gpu_that_broke_under_a_deleted_object_is_broken_under_the_one_that_is_made_anew(
+    node: Node, kubelet: Kubelet, start: Start, driver: Scenario
+) -> None:
+    node.configure(document(gpus()))
+    first = start(*on(driver), env={**ENV, "CONFIG_UID": UID})
+    kubelet.wait_for(GPU, 4)
+    driver.xid(1, 79)
+    first.wait_said("device unhealthy", device=uuid(1), reason="Xid79")
+    first.terminate()
+    second = start(*on(driver), env={**ENV, "CONFIG_UID": UID.replace("0b7e", "1c8f")})
+    second.wait_said("device unhealthy", device=uuid(1), reason="Xid79")
+    until(lambda: kubelet.healthy(GPU) == {uuid(n) for n in (0, 2, 3)}, what="the others")
+
+
 def acknowledgement(api: ApiServer) -> str:
     return api.objects.get(INVENTORY, {}).get("status", {}).get("acknowledgement", "")
 
