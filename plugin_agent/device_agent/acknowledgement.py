@@ -4,15 +4,18 @@ Nobody reads the log of an agent after `kubectl annotate`, and the API server ta
 every item gets an answer in the inventory, and one that ends nothing is told what would have been right.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Final
 
 from device_agent.conditions import Conditions
 from device_agent.snapshot import since_text
 from device_agent.units import Unit
 
+MAX_ITEMS: Final = 256
 _SHOWN: Final = 3
 """Devices that an answer names as those that may be meant."""
 
@@ -59,21 +62,25 @@ def items(text: str) -> Iterator[Item]:
 
 def take(text: str, units: Iterable[Unit], conditions: Conditions, *, wall: datetime) -> tuple[Answer, ...]:
     """Ends the failures that the annotation names. `units`: all devices that are listed."""
-    listed = tuple(units)
-    return tuple(_taken(item, listed, conditions, wall=wall) for item in items(text))
+    first = tuple(islice(items(text), MAX_ITEMS + 1))
+    if not first:
+        return ()
+    targets = _Targets(units, conditions)
+    answers = [_taken(item, tuple(targets.of(item.name)), conditions, wall=wall) for item in first[:MAX_ITEMS]]
+    if len(first) > MAX_ITEMS:
+        answers.append(Answer("", f"only the first {MAX_ITEMS} items are read", failing=True))
+    return tuple(answers)
 
 
-def _taken(item: Item, units: Collection[Unit], conditions: Conditions, *, wall: datetime) -> Answer:
-    targets = tuple(_targets(item.name, units, conditions))
+def _taken(item: Item, targets: Sequence[_Target], conditions: Conditions, *, wall: datetime) -> Answer:
     failures = _failures(targets, conditions)
     if not item.since:
         right = _rather(failures or _all_failures(conditions))
         return Answer(item.text, f"{item.text}: must read <device>=<since>{right}", failing=True)
     ended: dict[str, list[str]] = {}
     for target in targets:
-        for part, causes in conditions.acknowledge(
-            target.entry, target.parts, since=item.since, told=target.told
-        ).items():
+        taken = conditions.acknowledge(target.entry, target.parts, since=item.since, told=target.told)
+        for part, causes in taken.items():
             ended.setdefault(part, []).extend(causes)
     if ended:
         told = ", ".join(sorted({cause for causes in ended.values() for cause in causes}))
@@ -83,15 +90,28 @@ def _taken(item: Item, units: Collection[Unit], conditions: Conditions, *, wall:
     return Answer(item.text, words, failing=bool(failures) or not targets)
 
 
-def _targets(name: str, units: Collection[Unit], conditions: Conditions) -> Iterator[_Target]:
-    for unit in units:
-        if name in (unit.id, unit.value, *unit.parts):
-            verdict = conditions.verdict(unit)
+class _Targets:
+    """What names mean on this node."""
+
+    def __init__(self, units: Iterable[Unit], conditions: Conditions) -> None:
+        self._conditions = conditions
+        self._units: defaultdict[str, list[Unit]] = defaultdict(list)
+        self._parts: defaultdict[str, list[_Target]] = defaultdict(list)
+        for unit in units:
+            for name in {unit.id, unit.value, *unit.parts}:
+                self._units[name].append(unit)
+        for entry, part, _ in conditions.parts():  # also of a GPU or of a partition that is not listed now
+            name = part
+            while name:
+                self._parts[name].append(_Target(entry, (part,)))
+                name = name.rpartition("/")[0]
+
+    def of(self, name: str) -> Iterator[_Target]:
+        for unit in self._units.get(name, ()):
+            verdict = self._conditions.verdict(unit)
             told = since_text(verdict.since) if verdict.since and not verdict.offered else ""
             yield _Target(unit.entry, unit.parts, told=told, reason=verdict.reason)
-    for entry, part, _ in conditions.parts():  # also of a GPU or of a partition that is not listed now
-        if name == part or part.startswith(f"{name}/"):
-            yield _Target(entry, (part,))
+        yield from self._parts.get(name, ())
 
 
 def _why(targets: Collection[_Target], failures: "_Failures", conditions: Conditions) -> str:

@@ -14,6 +14,8 @@ from device_agent.snapshot import since_text
 
 RECOVERING: Final = "Recovering"
 """The reason of a device whose checks are good again, but not often enough yet."""
+MAX_TOLD: Final = 512
+"""Characters of a message that tells of several failures: the inventory cuts longer ones, and none may be cut off."""
 _BRIEF: Final = 2
 """Failures that are told with their meaning beside the first; of more the numbers, as a message has an end."""
 
@@ -47,7 +49,9 @@ def of(conditions: Sequence[Condition], rules: HealthRules, *, unanswered: str) 
     if worst.state is State.RECOVERING:
         reason, message = RECOVERING, _recovering(worst, rules)
     failures = {f.ruling.cause: f for c in bad for f in c.failures}
-    message += _also([f for cause, f in failures.items() if cause != worst.cause])
+    if also := _also([f for cause, f in failures.items() if cause != worst.cause]):
+        room = MAX_TOLD - len(also)
+        message = (message if len(message) <= room else f"{message[: room - 1]}…") + also
     if unanswered:
         message = f"{message}; now {unanswered}"
     newest = max([worst.since, *(f.since for c in bad for f in c.failures)])

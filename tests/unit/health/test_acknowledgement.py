@@ -1,5 +1,6 @@
 """An admin's word that a failure of a GPU is over."""
 
+import itertools
 import re
 
 import pytest
@@ -212,12 +213,19 @@ def test_whatever_comes_together_is_told_within_the_inventorys_words():
         assert len(message) <= MAX_TEXT
         told = {int(number) for number in re.findall(r"\b\d+\b", message)}
         assert {row.xid for row in ROWS} <= told
-    for first in ROWS:
-        for second in ROWS:
-            gpus = Gpus(gpu(0))
-            gpus.xid(first.xid)
-            gpus.xid(second.xid)
-            assert len(gpus.device("GPU-0").message) <= MAX_TEXT
+    long = [row.xid for row in sorted(ROWS, key=lambda row: len(row.meaning + row.advice))[-3:]]
+    for order in itertools.permutations(long):
+        gpus = Gpus(gpu(0))
+        for xid in order:
+            gpus.xid(xid)
+        message = gpus.device("GPU-0").message
+        assert len(message) <= MAX_TEXT
+        assert all(f"XID {xid}" in message for xid in order)
+    gpus = Gpus(gpu(0, problem=("CompanionMissing", "x" * 4000)))
+    gpus.xid(news.RESET_XID)
+    device = gpus.device("GPU-0")
+    assert (device.reason, device.since, len(device.message)) == ("CompanionMissing", gpus.wall, MAX_TEXT)
+    assert "…; also XID 79 (" in device.message
 
 
 def test_what_an_admin_may_do_stands_in_the_message_of_a_failure_that_waits_for_a_reset():

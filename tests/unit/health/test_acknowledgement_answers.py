@@ -96,6 +96,24 @@ def test_a_partition_is_told_what_its_gpu_has_failed_with():
     ]
 
 
+def test_no_annotation_is_too_long():
+    gpus = failing()
+    told = words(gpus, ",".join([*(f"x{n}" for n in range(100_000)), f"GPU-0={SECOND}"]))
+    assert (len(told), told[-1]) == (257, "only the first 256 items are read")
+    assert gpus.device("GPU-0").reason == "Xid79"
+
+
+def test_the_page_for_admins_has_the_answers():
+    page = (Path(__file__).parents[3] / "docs/health.md").read_text()
+    gpus = failing()
+    asked = [
+        "x", f"GPU-9={SECOND}", "GPU-0=2020-01-01T00:00:00Z", "GPU-2=2026-01-01T00:00:11Z", f"GPU-1={SECOND}", f"GPU-0={SECOND}"
+    ]  # fmt: skip
+    for answer in words(gpus, ",".join(asked)):
+        kind = answer.partition(": ")[2].partition(";")[0].partition(" until")[0].partition(" at 2026")[0]
+        assert f"| `{kind}" in page
+
+
 @pytest.fixture
 def gpus() -> Gpus:
     return failing()
