@@ -93,6 +93,7 @@ class Conditions:
         self._watched: dict[str, dict[_Name, _Watched]] = {}
         self._last = Look(checks={})
         self._early: deque[tuple[Fault, datetime]] = deque(maxlen=_EARLY)
+        self._restored: set[str] = set()
         self._inherited: dict[str, list[Condition]] = {}
         self.revision = 0
         """Grows with every change that is worth being kept."""
@@ -106,9 +107,10 @@ class Conditions:
         for entry in self._watched.keys() - rules.keys():
             self._keep_failures(entry)
         for entry, health in rules.items():
-            if self._rules.get(entry) != health:
+            if self._rules.get(entry) != health or entry in self._restored:
                 self._rules[entry] = health
                 self._rule_anew(entry)
+        self._restored.clear()
         for entry in sorted(physical - self._physical):
             self._from_entries(entry)
             self._from_objects(entry)
@@ -314,6 +316,7 @@ class Conditions:
             failures = tuple(replace(f, driver=replace(f.driver, epoch=0)) for f in record.condition.failures)
             condition = replace(record.condition, failures=failures)
             self._rules.setdefault(record.entry, HealthRules())
+            self._restored.add(record.entry)
             self._watched.setdefault(record.entry, {})[record.kind, record.name] = _Watched(condition)
 
     def inherit(self, records: Iterable[Record]) -> None:

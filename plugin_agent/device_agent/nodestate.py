@@ -92,11 +92,8 @@ class NodeState:
 
     def recall_others(self, *, boot_id: str) -> tuple[tuple[Record, ...], str]:
         """What other objects' agents knew of physical parts in this boot, and '' or why not all of it can be told."""
-        try:
-            paths = [path for path in self._health.parent.glob("[!.]*.json") if path != self._health]
-            paths.sort(key=lambda path: path.stat().st_mtime, reverse=True)
-        except OSError as error:
-            return (), f"what other objects' agents kept of the devices' health cannot be read: {error}"
+        paths = [path for path in self._health.parent.glob("[!.]*.json") if path != self._health]
+        paths.sort(key=_written, reverse=True)
         problem = ""
         if len(paths) > _MAX_OTHERS:
             problem = f"there are more than {_MAX_OTHERS} other objects' files of health: the oldest are not read"
@@ -130,6 +127,13 @@ class NodeState:
         for path in (self.directory, directory):
             path.mkdir(mode=_MODE, exist_ok=True)
             path.chmod(_MODE)
+
+
+def _written(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0  # gone meanwhile
 
 
 def _recall_health(path: Path, *, boot_id: str) -> tuple[tuple[Record, ...], str]:

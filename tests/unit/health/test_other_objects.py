@@ -195,6 +195,13 @@ def test_a_file_of_another_object_that_is_of_no_use_is_named_and_passed_over(tmp
     assert (len(records), "longer than" in problem) == (2, True)
 
 
+def test_a_file_that_goes_while_it_is_looked_at_hides_no_other(tmp_path: Path):
+    NodeState(tmp_path, object_uid=FIRST).remember_health(failed().table.conditions.records(), boot_id="b")
+    kept(tmp_path, SECOND).symlink_to("gone")
+    records, problem = NodeState(tmp_path, object_uid=THIRD).recall_others(boot_id="b")
+    assert (len(records), problem) == (2, "")
+
+
 def test_the_newest_files_are_read_when_there_are_too_many(tmp_path: Path):
     for number in range(300):
         state = NodeState(tmp_path, object_uid=f"uid-{number}")
