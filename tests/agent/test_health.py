@@ -310,6 +310,29 @@ def test_an_acknowledgement_on_the_inventory_gives_the_gpu_back(
     assert {path for _, _, path, _ in reads} == {f"{OBJECTS}/{INVENTORY}"}
 
 
+def test_an_acknowledgement_of_the_first_of_two_failures_leaves_the_second(
+    node: Node, kubelet: Kubelet, start: Start, api: ApiServer, driver: Scenario
+) -> None:
+    node.configure(document(gpus()))
+    agent = reporting(start, api, *on(driver), report_interval=0.1)
+    kubelet.wait_for(GPU, 4)
+    driver.xid(1, 79)
+    until(lambda: told(api, uuid(1)).get("reason") == "Xid79", what="the first")
+    first = told(api, uuid(1))["since"]
+    driver.xid(1, 48)
+    until(lambda: "; also XID 48 (" in told(api, uuid(1))["message"], what="the second")
+    both = told(api, uuid(1))["since"]
+    assert both > first
+    notes = api.objects[INVENTORY]["metadata"].setdefault("annotations", {})
+    notes[ACKNOWLEDGE] = f"{uuid(1)}={first}"
+    until(lambda: told(api, uuid(1))["reason"] == "Xid48", what="the second alone")
+    assert f"{uuid(1)}={first}: taken at " in acknowledgement(api)
+    assert len(kubelet.healthy(GPU)) == 3
+    notes[ACKNOWLEDGE] = f"{uuid(1)}={both}"
+    until(lambda: len(kubelet.healthy(GPU)) == 4, what="healthy again")
+    assert [r["parts"] for r in agent.said("failures acknowledged")] == [uuid(1)] * 2
+
+
 def test_an_xid_that_the_resource_ignores_is_no_failure(
     node: Node, kubelet: Kubelet, start: Start, driver: Scenario
 ) -> None:
