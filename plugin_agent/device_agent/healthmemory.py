@@ -61,8 +61,8 @@ def dump(records: Iterable[Record], *, boot_id: str) -> bytes:
     return json.dumps(encode(memory), ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
-def parse(raw: bytes, *, boot_id: str) -> tuple[Record, ...]:
-    """What was kept in this boot; nothing of another.
+def parse(raw: bytes, *, boot_id: str, only: Kind | None = None) -> tuple[Record, ...]:
+    """What was kept in this boot; nothing of another. `only`: of this kind, which spares the many of others.
 
     Raises:
         HealthMemoryError: it is not what `dump` writes.
@@ -71,11 +71,13 @@ def parse(raw: bytes, *, boot_id: str) -> tuple[Record, ...]:
         data: Any = json.loads(raw)
         if not isinstance(data, dict) or data.get("version") != VERSION:
             raise HealthMemoryError("it is of another version")
+        if only is not None:
+            data["conditions"] = [c for c in data.get("conditions", ()) if c.get("kind") == only]
         memory = decode(_Memory, data, path="")
         if not boot_id or memory.boot_id != boot_id:
             return ()
         return tuple(map(_record, memory.conditions))
-    except (ShapeError, ValueError, RecursionError) as error:
+    except (ShapeError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise HealthMemoryError(str(error)) from error
 
 

@@ -83,16 +83,15 @@ class HealthWatch:
 
     async def recall(self) -> None:
         """What an earlier process knew, before anything else is said. A disk that hangs is not waited for."""
+        conditions = self._table.conditions
         try:
-            records = await self._read(seconds=self._settings.health_recall)
-            others = await self._read_others(seconds=self._settings.health_recall)
+            conditions.restore(await self._read(seconds=self._settings.health_recall))
+            conditions.inherit(await self._read_others(seconds=self._settings.health_recall))
         except (TimeoutError, WorkerBusyError):
             logger.warning("the devices' health kept on the node cannot be read in time")
             self._unread, self._not_read = True, "the disk hangs: the devices' health kept on the node is not read yet"
             return
-        self._table.conditions.restore(records)
-        self._table.conditions.inherit(others)
-        self._kept = self._table.conditions.revision
+        self._kept = conditions.revision
 
     async def _read(self, *, seconds: float) -> tuple[Record, ...]:
         records, problem = await self._worker.call(

@@ -99,8 +99,8 @@ class NodeState:
             problem = f"there are more than {_MAX_OTHERS} other objects' files of health: the oldest are not read"
         found: list[Record] = []
         for path in paths[:_MAX_OTHERS]:
-            records, why = _recall_health(path, boot_id=boot_id)
-            found += [record for record in records if record.kind is Kind.PART]
+            records, why = _recall_health(path, boot_id=boot_id, only=Kind.PART)
+            found += records
             problem = (why and f"what the agent of object {path.stem} kept of the devices' health {why}") or problem
         return tuple(found), problem
 
@@ -136,7 +136,7 @@ def _written(path: Path) -> float:
         return 0.0  # gone meanwhile
 
 
-def _recall_health(path: Path, *, boot_id: str) -> tuple[tuple[Record, ...], str]:
+def _recall_health(path: Path, *, boot_id: str, only: Kind | None = None) -> tuple[tuple[Record, ...], str]:
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_HEALTH_BYTES + 1)
@@ -147,7 +147,7 @@ def _recall_health(path: Path, *, boot_id: str) -> tuple[tuple[Record, ...], str
     if len(raw) > MAX_HEALTH_BYTES:
         return (), f"is longer than {MAX_HEALTH_BYTES:,} bytes"
     try:
-        return healthmemory.parse(raw, boot_id=boot_id), ""
+        return healthmemory.parse(raw, boot_id=boot_id, only=only), ""
     except healthmemory.HealthMemoryError as error:
         return (), f"cannot be used: {error}"
 
