@@ -349,6 +349,8 @@ class Agent:
             config_hash=self._scans.in_force.sha256 if self._scans.in_force else "",
             config_error=self._configuration.error,
             registrations=self._offers.states,
+            health_error=self._health.problem,
+            acknowledgement=self._health.acknowledgement,
         )
         return inventory.build(
             self._table.snapshot(), observed, identity=self._options.identity, limit=self._settings.report_bytes

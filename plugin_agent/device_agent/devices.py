@@ -11,12 +11,13 @@ or an id it no longer has is offered under no other until then (`offering`).
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
-from device_agent import offering
+from device_agent import acknowledgement, offering
+from device_agent.acknowledgement import Answer
 from device_agent.adoption import Elsewhere, adopted, entry_of
 from device_agent.advertisement import Advertisement
 from device_agent.allocation import Place
 from device_agent.claims import Claim, Claims
-from device_agent.conditions import Conditions, own
+from device_agent.conditions import Conditions, Record, own
 from device_agent.contract.document import Document, Ownership, Resource, TopologyHints
 from device_agent.contract.names import replica_id
 from device_agent.contract.template import parse_template
@@ -105,22 +106,21 @@ class DeviceTable:
             self._stirred |= self.conditions.fault(news, wall=wall)
         return self._settle(now=now, wall=wall)
 
-    def acknowledge(self, text: str, *, now: float, wall: datetime) -> tuple[frozenset[str], tuple[str, ...]]:
-        """An admin's `<device id>=<since>[,...]`: the failures that these devices have had since then are over.
+    def inherit(self, records: Iterable[Record], *, now: float, wall: datetime) -> frozenset[str]:
+        """What others knew of the health of physical devices, or we did before: `Conditions.inherit`."""
+        before = self.conditions.revision
+        self.conditions.inherit(records)
+        self._stirred |= self.conditions.revision != before
+        return self._settle(now=now, wall=wall)
 
-        Returns what every event returns, and the parts whose failures that ended. What names another time is of
-        another failure, and changes nothing.
+    def acknowledge(self, text: str, *, now: float, wall: datetime) -> tuple[frozenset[str], tuple[Answer, ...]]:
+        """An admin's `<device id>=<since>[,...]`: what these devices have failed with by then is over.
+
+        Returns what every event returns, and an answer to each item.
         """
-        parts: set[str] = set()
-        for item in text.split(","):
-            name, _, since = item.strip().rpartition("=")
-            parts.update(self.conditions.acknowledge({name}, since=since))  # also of a GPU that is not listed now
-            for device in self._devices.values():
-                unit = device.unit
-                if name in (unit.id, unit.value, *unit.parts):
-                    parts.update(self.conditions.acknowledge(unit.parts, since=since))
-        self._stirred |= bool(parts)
-        return self._settle(now=now, wall=wall), tuple(sorted(parts))
+        answers = acknowledgement.take(text, [d.unit for d in self._devices.values()], self.conditions, wall=wall)
+        self._stirred |= any(answer.parts for answer in answers)
+        return self._settle(now=now, wall=wall), answers
 
     def apply_holders(self, holders: Holders | None, *, begun: float, now: float, wall: datetime) -> frozenset[str]:
         """One answer of PodResources List that was asked for at `begun`; None: no answer, so nothing is dropped."""

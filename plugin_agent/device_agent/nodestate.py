@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from device_agent import healthmemory
-from device_agent.conditions import Record
+from device_agent.conditions import Kind, Record
 from device_agent.contract.check import problems
 from device_agent.contract.document import ContractError, Document, parse
 from device_agent.contract.names import MAX_DOCUMENT_BYTES
@@ -30,6 +30,8 @@ DIRECTORY: Final = "device-operator"
 MAX_HEALTH_BYTES: Final = 32 * 1024 * 1024
 """20,000 ids of 32 resources would be less; anything beyond is not ours."""
 
+_MAX_OTHERS: Final = 256
+"""Other objects whose files are read at a start."""
 _UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
 
 
@@ -83,19 +85,22 @@ class NodeState:
 
     def recall_health(self, *, boot_id: str) -> tuple[tuple[Record, ...], str]:
         """What was known of it in this boot, and '' or why that cannot be told."""
-        try:
-            with self._health.open("rb") as file:
-                raw = file.read(MAX_HEALTH_BYTES + 1)
-        except FileNotFoundError:
-            return (), ""
-        except OSError as error:
-            return (), f"the devices' health kept on the node cannot be read: {error}"
-        if len(raw) > MAX_HEALTH_BYTES:
-            return (), f"the devices' health kept on the node is longer than {MAX_HEALTH_BYTES:,} bytes"
-        try:
-            return healthmemory.parse(raw, boot_id=boot_id), ""
-        except healthmemory.HealthMemoryError as error:
-            return (), f"the devices' health kept on the node cannot be used: {error}"
+        records, why = _recall_health(self._health, boot_id=boot_id)
+        return records, why and f"the devices' health kept on the node {why}"
+
+    def recall_others(self, *, boot_id: str) -> tuple[tuple[Record, ...], str]:
+        """What other objects' agents knew of physical parts in this boot, and '' or why not all of it can be told."""
+        paths = [path for path in self._health.parent.glob("[!.]*.json") if path != self._health]
+        paths.sort(key=_written, reverse=True)
+        problem = ""
+        if len(paths) > _MAX_OTHERS:
+            problem = f"there are more than {_MAX_OTHERS} other objects' files of health: the oldest are not read"
+        found: list[Record] = []
+        for path in paths[:_MAX_OTHERS]:
+            records, why = _recall_health(path, boot_id=boot_id, only=Kind.PART)
+            found += records
+            problem = (why and f"what the agent of object {path.stem} kept of the devices' health {why}") or problem
+        return tuple(found), problem
 
     def recall(self) -> tuple[Remembered | None, str]:
         """The document last kept, and '' or why there is none; both empty-handed when none was ever kept."""
@@ -115,3 +120,26 @@ class NodeState:
         if wrong := problems(document):
             return None, f"the configuration kept on the node cannot be used: {wrong[0]}"
         return Remembered(document=document, raw=raw), ""
+
+
+def _written(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0  # gone meanwhile
+
+
+def _recall_health(path: Path, *, boot_id: str, only: Kind | None = None) -> tuple[tuple[Record, ...], str]:
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_HEALTH_BYTES + 1)
+    except FileNotFoundError:
+        return (), ""
+    except OSError as error:
+        return (), f"cannot be read: {error}"
+    if len(raw) > MAX_HEALTH_BYTES:
+        return (), f"is longer than {MAX_HEALTH_BYTES:,} bytes"
+    try:
+        return healthmemory.parse(raw, boot_id=boot_id, only=only), ""
+    except healthmemory.HealthMemoryError as error:
+        return (), f"cannot be used: {error}"
