@@ -18,6 +18,7 @@ FOREIGN_PLUGIN: Final = "ForeignPlugin"
 REFUSED: Final = "ResourceRefused"
 DRIVER_UNAVAILABLE: Final = "DriverUnavailable"
 NO_DEVICES: Final = "NoDevices"
+HEALTH_NOT_KEPT: Final = "HealthNotKept"
 DEVICES_UNHEALTHY: Final = "DevicesUnhealthy"
 DEVICES_UNKNOWN: Final = "DevicesUnknown"
 
@@ -69,6 +70,8 @@ def reported(
         others = len(clashed) - 1
         more = f", and {others} more container{'s' * (others > 1)}" if others else ""
         return Verdict(state, "EnvCollision", clashed[0] + more)
+    if error := status.get("healthError"):  # unhealthy devices are told one by one beside it
+        return Verdict(state, HEALTH_NOT_KEPT, error)
     for health, reason in (("Unhealthy", DEVICES_UNHEALTHY), ("Unknown", DEVICES_UNKNOWN)):
         if found := [d for d in status.get("devices") or () if d.get("health") == health]:
             text = f"{len(found)} of {devices} devices {health}: {found[0].get('id')} ({_why(found[0])})"

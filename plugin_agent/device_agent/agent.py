@@ -19,6 +19,8 @@ from typing import Any, Final
 
 from device_agent import inventory, report
 from device_agent.apiclient import ApiServer
+from device_agent.claimstore import ClaimStore
+from device_agent.claimwatch import ClaimWatch
 from device_agent.configuration import Configuration, Keeper
 from device_agent.contract.document import Document
 from device_agent.devices import DeviceTable
@@ -34,6 +36,7 @@ from device_agent.kubelet import sockets
 from device_agent.kubelet.allocatable import Allocatable
 from device_agent.kubelet.podresources import HolderPoll, PodResources
 from device_agent.kubelet.registration import KubeletDirectory, Registration
+from device_agent.litter import Litter
 from device_agent.nodestate import NodeState
 from device_agent.nodewatch import NodeWatch
 from device_agent.nvml.access import NOTHING_SET, Access
@@ -105,8 +108,21 @@ class Agent:
         self._configuration = Configuration(options.config, state=state)
         self._keeper = Keeper(state, seconds=settings.scan_deadline)
         self._table = DeviceTable(Document(resources=()))
-        self._health = HealthWatch(
-            self._table, state, boot=boot_id(roots.proc), settings=settings, changed=self._changed
+        boot = boot_id(roots.proc)
+        self._health = HealthWatch(self._table, state, boot=boot, settings=settings, changed=self._changed)
+        self._litter = Litter(
+            options.kubelet_dir,
+            object_uid=options.owner,
+            boot_id=boot,
+            settings=settings,
+            holders=self._table.holders,
+        )
+        self._claims = ClaimWatch(
+            self._table,
+            ClaimStore(options.kubelet_dir, object_uid=options.owner),
+            settings=settings,
+            changed=self._changed,
+            ask=self._ask_soon,
         )
         self._gpus = GpuWatch(
             driver_root=options.driver_root,
@@ -122,7 +138,12 @@ class Agent:
             table=self._table,
             metrics=self._metrics,
             settings=settings,
-            listeners=ScanListeners(first=self._first_holders, in_force=self._configured, applied=self._scanned),
+            listeners=ScanListeners(
+                first=self._first_holders,
+                before=self._claims.before,
+                in_force=self._configured,
+                applied=self._scanned,
+            ),
         )
         self._nodes = NodeWatch(roots.dev, changed=self._scan_soon, settings=settings)
         self._kubelet_seen: object = None
@@ -156,9 +177,10 @@ class Agent:
         self._tasks.keep("kubelet", self._directory.watch)
         self._tasks.keep("configuration", self._watch_configuration)
         self._tasks.keep("uevents", self._scans.listen)
-        await self._health.recall()
+        await asyncio.gather(self._health.recall(), self._claims.recall())
         self._tasks.keep("health", self._health.run)
         self._tasks.keep("nodes", self._nodes.run)
+        self._tasks.keep("litter", self._litter.run)
         self._tasks.keep("gpus", self._gpus.run)
         self._tasks.keep("samples", lambda: self._gpu_report.sample(self._gpus.sample))
         self._tasks.keep("scan", self._scans.run)
@@ -238,6 +260,9 @@ class Agent:
 
     def _scan_soon(self) -> None:
         self._scans.soon()
+
+    def _ask_soon(self) -> None:
+        self._holders.soon()
 
     def _looked(self, view: NvmlView) -> None:
         """The NVIDIA driver was asked."""
@@ -355,6 +380,8 @@ class Agent:
             config_hash=self._scans.in_force.sha256 if self._scans.in_force else "",
             config_error=self._configuration.error,
             registrations=self._offers.states,
+            health_error=self._health.problem,
+            acknowledgement=self._health.acknowledgement,
         )
         return inventory.build(
             self._table.snapshot(), observed, identity=self._options.identity, limit=self._settings.report_bytes

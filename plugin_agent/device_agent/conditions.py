@@ -12,10 +12,11 @@ A condition belongs to a resource entry, as thresholds and ignored errors are th
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
+from device_agent import verdicts
 from device_agent.contract import attributes
 from device_agent.contract.document import HealthRules, Resource
 from device_agent.health import (
@@ -32,14 +33,14 @@ from device_agent.health import (
     State,
     checked,
     failed,
+    over,
     step,
     with_failures,
 )
 from device_agent.snapshot import since_text
 from device_agent.units import Unit
+from device_agent.verdicts import Verdict
 
-RECOVERING: Final = "Recovering"
-"""The reason of a device whose checks are good again, but not often enough yet."""
 NO_ANSWER: Final = "NoAnswer"
 """The reason of a device whose last check gave no answer, where nothing better is known: it is what it was before."""
 UNHEALTHY_WHEN: Final = "UnhealthyWhen"
@@ -64,20 +65,6 @@ class Record:
     condition: Condition
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What the conditions say of a unit. `since`: when that began, None: nothing is known of it.
-
-    `unanswered`: why the last check gave no answer, or ''.
-    """
-
-    offered: bool
-    reason: str = ""
-    message: str = ""
-    since: datetime | None = None
-    unanswered: str = ""
-
-
 @dataclass(slots=True)
 class _Watched:
     """`counted`: when a check counted last, monotonic seconds. `silent`: `unanswered` as one word."""
@@ -89,7 +76,8 @@ class _Watched:
 
 
 _EARLY: Final = 100
-_FINE: Final = Verdict(offered=True)
+_APART: Final = timedelta(seconds=2)
+"""Between the times that two agents of a node note for one event."""
 _Name = tuple[Kind, str]
 
 
@@ -108,6 +96,8 @@ class Conditions:
         self._watched: dict[str, dict[_Name, _Watched]] = {}
         self._last = Look(checks={})
         self._early: deque[tuple[Fault, datetime]] = deque(maxlen=_EARLY)
+        self._restored: set[str] = set()
+        self._inherited: dict[str, list[Condition]] = {}
         self.revision = 0
         """Grows with every change that is worth being kept."""
 
@@ -120,11 +110,13 @@ class Conditions:
         for entry in self._watched.keys() - rules.keys():
             self._keep_failures(entry)
         for entry, health in rules.items():
-            if self._rules.get(entry) != health:
+            if self._rules.get(entry) != health or entry in self._restored:
                 self._rules[entry] = health
                 self._rule_anew(entry)
+        self._restored.clear()
         for entry in sorted(physical - self._physical):
-            self._inherit(entry)
+            self._from_entries(entry)
+            self._from_objects(entry)
         new, self._physical = physical - self._physical, physical
         for entry in new:
             for part, check in self._last.checks.items():
@@ -139,9 +131,9 @@ class Conditions:
             del self._rules[entry]
 
     def _keep_failures(self, entry: str) -> None:
-        """Of an entry that left only what must not be forgotten."""
+        """Of an entry that left only what must not be forgotten: what has failed, and what is known to be over."""
         watched = self._watched[entry]
-        for name in [n for n, w in watched.items() if not w.condition.failures]:
+        for name in [n for n, w in watched.items() if not w.condition.failures and w.condition.ended is None]:
             self._forget(entry, name)
 
     def _rule_anew(self, entry: str) -> None:
@@ -154,7 +146,7 @@ class Conditions:
         ruled = ((f, self._rule(f.xid, rules)) for f in failures)
         return tuple(replace(f, ruling=ruling) for f, ruling in ruled if ruling is not None)
 
-    def _inherit(self, entry: str) -> None:
+    def _from_entries(self, entry: str) -> None:
         for other in sorted(self._watched.keys() - {entry}):
             for (kind, part), watched in tuple(self._watched[other].items()):
                 theirs = watched.condition
@@ -162,6 +154,20 @@ class Conditions:
                 if kind is Kind.PART and failures and (kind, part) not in self._watched.get(entry, {}):
                     mine = Condition(since=theirs.since, state=State.UNHEALTHY)
                     self._set(self._of(entry, (kind, part), wall=theirs.since), with_failures(mine, failures))
+
+    def _from_objects(self, entry: str) -> None:
+        """What has been inherited, but for what is known to be over: `inherit` has the rule."""
+        for part, theirs in self._inherited.items():
+            mine = [c[Kind.PART, part].condition for c in self._watched.values() if (Kind.PART, part) in c]
+            still: list[Failure] = []
+            for condition in theirs:
+                ends = [c.ended + _APART for c in (*theirs, *mine) if c is not condition and c.ended is not None]
+                still += [f for f in condition.failures if all(f.since > end for end in ends)]
+            for failure in sorted(self._ruled(still, self._rules[entry]), key=lambda f: (f.since, f.ruling.cause)):
+                watched = self._of(entry, (Kind.PART, part), wall=failure.since)
+                if all(f.ruling.cause != failure.ruling.cause for f in watched.condition.failures):
+                    after = failed(watched.condition, failure, self._rules[entry], wall=failure.since)
+                    self._set(watched, after)
 
     # News of physical devices
 
@@ -191,27 +197,57 @@ class Conditions:
             ruling = self._rule(fault.xid, rules)
             if ruling is not None and (entry in self._physical or self._has_parts(entry)):
                 watched = self._of(entry, (Kind.PART, fault.part), wall=wall)
-                failure = Failure(ruling=ruling, xid=fault.xid, since=wall, driver=fault.driver)
+                since = self._moment(entry, fault.part, wall=wall)
+                failure = Failure(ruling=ruling, xid=fault.xid, since=since, driver=fault.driver)
                 self._set(watched, failed(watched.condition, failure, rules, wall=wall))
         return self.revision != before
 
-    def acknowledge(self, parts: Collection[str], *, since: str) -> frozenset[str]:
-        """An admin says that what these parts have failed with since then is over; good checks decide from here on.
+    def _moment(self, entry: str, part: str, *, wall: datetime) -> datetime:
+        """When a failure that is new begins: in a later second than any other of the GPU, as seconds are what is told.
 
-        Returns the parts of which that was so.
+        Also where the clock went back: an acknowledgement that stands must not find it under its own moment.
         """
-        taken = set()
-        for _, part, watched in self._parts():
-            condition = watched.condition
-            if part in parts and condition.failures and since_text(condition.since) == since:
-                self._set(watched, with_failures(condition, ()))
-                taken.add(part)
-        return frozenset(taken)
+        of, known = part.partition("/")[0], []
+        for (kind, name), watched in self._watched[entry].items():
+            if kind is Kind.PART and name.partition("/")[0] == of:
+                condition = watched.condition
+                known += [f.since for f in condition.failures]
+                known += [] if condition.ended is None else [condition.ended]
+                known += [] if condition.state.offered else [condition.since]
+        if not known or since_text(max(known)) < since_text(wall):
+            return wall
+        return max(known).replace(microsecond=0) + timedelta(seconds=1)
+
+    def acknowledge(self, entry: str, parts: Collection[str], *, since: str, told: str = "") -> dict[str, list[str]]:
+        """An admin says that what parts have failed with by then is over; good checks decide from here on.
+
+        Nothing, unless one of these parts' failures began at that moment, over or not, or `told` is it, which
+        inventories have for them: a moment of something else may have others before it that nobody was told of.
+        Returns the causes that ended, by part.
+        """
+        conditions = self._watched.get(entry, {})
+        found = {part: conditions[Kind.PART, part] for part in sorted(parts) if (Kind.PART, part) in conditions}
+        moments = {told}
+        for watched in found.values():
+            moments.update(since_text(f.since) for f in watched.condition.failures)
+            if watched.condition.ended is not None:
+                moments.add(since_text(watched.condition.ended))
+        ended = {}
+        for part, watched in found.items():
+            gone = [f for f in watched.condition.failures if since_text(f.since) <= since]
+            if gone and since in moments:
+                self._set(watched, over(watched.condition, gone))
+                ended[part] = [f.ruling.cause for f in gone]
+        return ended
+
+    def parts(self) -> tuple[tuple[str, str, tuple[Failure, ...]], ...]:
+        """(entry, part, its open failures) of every part that is known."""
+        return tuple((entry, part, watched.condition.failures) for entry, part, watched in self._parts())
 
     @property
-    def blocked(self) -> bool:
-        """Whether any failure waits for more than good checks."""
-        return any(watched.condition.blocked for _, _, watched in self._parts())
+    def broken(self) -> bool:
+        """Whether anything is wrong with a physical device."""
+        return any(not watched.condition.state.offered for _, _, watched in self._parts())
 
     # News of units
 
@@ -261,33 +297,14 @@ class Conditions:
         """What holds for a unit: the worst of all that is known of it."""
         conditions = self._watched.get(unit.entry)
         if not conditions:
-            return _FINE
+            return verdicts.FINE
         names = [(Kind.SCAN, own(unit)), (Kind.CHECK, own(unit)), *((Kind.PART, part) for part in unit.parts)]
         known = [conditions[name] for name in names if name in conditions]
         if not known:
-            return _FINE
+            return verdicts.FINE
         silent, unanswered = next(((w.silent, w.unanswered) for w in known if w.unanswered), ("", ""))
-        bad = [w.condition for w in known if not w.condition.state.offered]
-        if not bad:
-            since = max((w.condition.since for w in known if w.condition.state is State.HEALTHY), default=None)
-            message = next((w.condition.message for w in known if w.condition.message), "")
-            if unanswered:  # since now, where that is news
-                return Verdict(offered=True, reason=silent, message=unanswered, unanswered=unanswered)
-            return Verdict(offered=True, message=message, since=since)
-        worst = min(bad, key=lambda c: (c.state is State.RECOVERING, c.since))
-        reason, message = worst.cause, worst.message
-        if worst.state is State.RECOVERING:
-            reason, message = RECOVERING, self._recovering(worst, self._rules[unit.entry])
-        if unanswered:
-            message = f"{message}; now {unanswered}"
-        return Verdict(offered=False, reason=reason, message=message, since=worst.since, unanswered=unanswered)
-
-    @staticmethod
-    def _recovering(condition: Condition, rules: HealthRules) -> str:
-        return (
-            f"good again, Healthy after {rules.recovery_threshold} good checks in a row; "
-            f"it was {condition.cause}: {condition.message}"
-        )
+        conditions_known = [w.condition for w in known]
+        return verdicts.of(conditions_known, self._rules[unit.entry], unanswered=unanswered, silent=silent)
 
     def records(self) -> tuple[Record, ...]:
         """Everything, in a fixed order."""
@@ -303,7 +320,22 @@ class Conditions:
             failures = tuple(replace(f, driver=replace(f.driver, epoch=0)) for f in record.condition.failures)
             condition = replace(record.condition, failures=failures)
             self._rules.setdefault(record.entry, HealthRules())
+            self._restored.add(record.entry)
             self._watched.setdefault(record.entry, {})[record.kind, record.name] = _Watched(condition)
+
+    def inherit(self, records: Iterable[Record]) -> None:
+        """What other objects' agents knew in this boot; also what an earlier process of ours did, when it comes late.
+
+        Of it the failures of parts count, as a part is the same whoever offers it: each that is open with one of
+        them, unless one of them or of ours has seen it end (`Condition.ended`), and under the rules of our entries.
+        What is polled is polled anew.
+        """
+        for record in records:
+            if record.kind is Kind.PART:
+                failures = tuple(replace(f, driver=replace(f.driver, epoch=0)) for f in record.condition.failures)
+                self._inherited.setdefault(record.name, []).append(replace(record.condition, failures=failures))
+        for entry in sorted(self._physical):
+            self._from_objects(entry)
 
     # Within
 
@@ -344,8 +376,9 @@ class Conditions:
         before = self.revision
         condition = watched.condition
         if condition.failures:
-            still = (f.after(action=check.action, driver=driver) for f in condition.failures)
-            self._set(watched, with_failures(condition, tuple(f for f in still if f is not None)))
+            after = [(f, f.after(action=check.action, driver=driver)) for f in condition.failures]
+            condition = over(condition, [f for f, still in after if still is None])
+            self._set(watched, with_failures(condition, tuple(still for _, still in after if still is not None)))
         return self._count(watched, check, rules, now=now, wall=wall) or self.revision != before
 
     def _count(self, watched: _Watched, check: Check, rules: HealthRules, *, now: float, wall: datetime) -> bool:

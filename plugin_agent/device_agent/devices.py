@@ -11,10 +11,13 @@ or an id it no longer has is offered under no other until then (`offering`).
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
-from device_agent import offering
+from device_agent import acknowledgement, offering
+from device_agent.acknowledgement import Answer
+from device_agent.adoption import Elsewhere, adopted, entry_of
 from device_agent.advertisement import Advertisement
 from device_agent.allocation import Place
-from device_agent.conditions import Conditions, own
+from device_agent.claims import Claim, Claims
+from device_agent.conditions import Conditions, Record, own
 from device_agent.contract.document import Document, Ownership, Resource, TopologyHints
 from device_agent.contract.names import replica_id
 from device_agent.contract.template import parse_template
@@ -22,7 +25,7 @@ from device_agent.errors import UnavailableDevice, UnknownDevice
 from device_agent.health import Fault, Look
 from device_agent.holders import Holders
 from device_agent.ledger import Ledger
-from device_agent.listing import Device, Leaving, ghost, split_replica
+from device_agent.listing import Device, Leaving, split_replica
 from device_agent.nvml import xids
 from device_agent.offering import HELD_AS
 from device_agent.retention import Key, kept_until, let_go
@@ -47,6 +50,9 @@ class DeviceTable:
         self._ledger = Ledger()
         self.conditions = Conditions(rule=xids.rule)
         """For its memory (`records`, `restore`, `revision`); what changes it comes in by the methods below."""
+        self.claims = Claims()
+        """For its memory (`offer`, `records`, `revision`); what is read from the node comes in by `apply_claims`."""
+        self._elsewhere = Elsewhere()
         self._advertisement = Advertisement(hints=self._publishes_hints)
 
     # Events
@@ -76,6 +82,20 @@ class DeviceTable:
                 device.leave(device.ids)
                 device.ids, device.present = (), False
                 device.kept_until = kept_until(self._entries.get(device.unit.entry), edited=edited, now=now)
+        changed = self._settle(now=now, wall=wall)
+        self.claims.listed(self._devices.keys(), now=now)
+        return changed
+
+    def apply_claims(
+        self, own: Iterable[Claim], others: Iterable[Claim], *, now: float, wall: datetime
+    ) -> frozenset[str]:
+        """What an earlier process of this object kept on the node, and what other objects' agents keep there now."""
+        self.claims.restore(own, now=now)
+        self.claims.learn(others)
+        for (name, device_id), device in self._devices.items():
+            claim = self.claims.find(name, device_id) if device.ghost else None
+            if claim is not None and claim.id == device_id:
+                device.unit, self._stirred = claim.unit(entry=device.unit.entry), True
         return self._settle(now=now, wall=wall)
 
     def apply_health(self, news: Look | Fault, *, now: float, wall: datetime) -> frozenset[str]:
@@ -86,26 +106,26 @@ class DeviceTable:
             self._stirred |= self.conditions.fault(news, wall=wall)
         return self._settle(now=now, wall=wall)
 
-    def acknowledge(self, text: str, *, now: float, wall: datetime) -> tuple[frozenset[str], tuple[str, ...]]:
-        """An admin's `<device id>=<since>[,...]`: the failures that these devices have had since then are over.
+    def inherit(self, records: Iterable[Record], *, now: float, wall: datetime) -> frozenset[str]:
+        """What others knew of the health of physical devices, or we did before: `Conditions.inherit`."""
+        before = self.conditions.revision
+        self.conditions.inherit(records)
+        self._stirred |= self.conditions.revision != before
+        return self._settle(now=now, wall=wall)
 
-        Returns what every event returns, and the parts whose failures that ended. What names another time is of
-        another failure, and changes nothing.
+    def acknowledge(self, text: str, *, now: float, wall: datetime) -> tuple[frozenset[str], tuple[Answer, ...]]:
+        """An admin's `<device id>=<since>[,...]`: what these devices have failed with by then is over.
+
+        Returns what every event returns, and an answer to each item.
         """
-        parts: set[str] = set()
-        for item in text.split(","):
-            name, _, since = item.strip().rpartition("=")
-            parts.update(self.conditions.acknowledge({name}, since=since))  # also of a GPU that is not listed now
-            for device in self._devices.values():
-                unit = device.unit
-                if name in (unit.id, unit.value, *unit.parts):
-                    parts.update(self.conditions.acknowledge(unit.parts, since=since))
-        self._stirred |= bool(parts)
-        return self._settle(now=now, wall=wall), tuple(sorted(parts))
+        answers = acknowledgement.take(text, [d.unit for d in self._devices.values()], self.conditions, wall=wall)
+        self._stirred |= any(answer.parts for answer in answers)
+        return self._settle(now=now, wall=wall), answers
 
     def apply_holders(self, holders: Holders | None, *, begun: float, now: float, wall: datetime) -> frozenset[str]:
         """One answer of PodResources List that was asked for at `begun`; None: no answer, so nothing is dropped."""
         self._ledger.listed(holders, begun=begun)
+        self.claims.forget(self._ledger)
         return self._settle(now=now, wall=wall)
 
     def apply_links(self, links: Links) -> None:
@@ -178,10 +198,14 @@ class DeviceTable:
         return self._advertisement.has(resource) or (resource in self._entries and not parse_template(resource).names)
 
     def could_serve(self, resource: str) -> bool:
-        """Whether the name is served, or the configuration may come to give it: holders of its ids have to be known.
+        """Whether the name is served, or the configuration may come to give it, or anybody has offered it on this node.
 
-        The first list of a name must have the ids of it that are held, and is made before the next List is asked for.
+        Holders of its ids have to be known: the first list of a name must have the ids of it that are held, and is made
+        before the next List is asked for; and what they hold is to be offered under no other name.
         """
+        return self._may_give(resource) or resource in self.claims.names
+
+    def _may_give(self, resource: str) -> bool:
         fixed, domains = self._names_to_come
         return self.ours(resource) or resource in fixed or resource.partition("/")[0] in domains
 
@@ -197,9 +221,16 @@ class DeviceTable:
         """How close its devices are to each other, for `allocation.preferred`; None where only NUMA nodes are known."""
         return self._advertisement.affinity(resource)
 
+    def holders(self) -> Holders | None:
+        """The last answer of PodResources, as far as `could_serve` wanted it; None when it gave none the last time."""
+        return self._ledger.answer if self._ledger.known else None
+
     def held_ids(self) -> frozenset[str]:
         """Ids in use or on their way there, and the devices they are of: what `maxDevices` must not exchange."""
         used = self._ledger.used()
+        names = {name for name, _ in used}
+        names = {name for name in names if self._may_give(name) or self.claims.of_object(name)}
+        used = frozenset((name, i) for name, i in used if name in names)
         ids = {i for _, i in used}
         for resource, i in used:
             device = self._advertisement.ids(resource).get(i)
@@ -284,6 +315,7 @@ class DeviceTable:
         self._stirred = False
         offering.judge(
             self._devices.values(),
+            elsewhere=self._elsewhere.devices,
             ledger=self._ledger,
             selection=self._selection,
             entries=self._entries,
@@ -293,24 +325,31 @@ class DeviceTable:
         return self._advertisement.make((name, device) for (name, _), device in self._devices.items())
 
     def _adopt(self, *, wall: datetime) -> None:
-        """List ids that PodResources says are held under our names and nobody knows: they must not be missing."""
+        """List ids that PodResources says are held under our names and nobody knows: they must not be missing.
+
+        Ours: names that are served, or that the configuration gives, and what this object has offered before.
+        """
         held = [(name, i) for name, i in self._ledger.holders() if i not in self._advertisement.ids(name)]
-        if not held:
-            return
-        names = {name for name, _ in self._devices}
-        held = [(name, i) for name, i in held if name in names or self.ours(name)]
-        known = self._ids_of(name for name, _ in held)
-        for name, i in held:
+        names = {name for name, _ in self._devices} if held else set()
+        names.update(name for name, i in held if self.ours(name) or self.claims.own(name, i))
+        ours = [(name, i) for name, i in held if name in names]
+        known = self._ids_of(name for name, _ in ours)
+        for name, i in ours:
             if i in known[name]:
                 continue
-            of, index = split_replica(i)
+            claim = self.claims.find(name, i)
+            of, index = (claim.id, claim.replica(i) or 0) if claim else split_replica(i)
             device = self._devices.get((name, of))
             if device is None:
-                entry = self._of_name.setdefault(name, self.entry(name))
-                device = self._devices[name, of] = Device(unit=ghost(entry, name, of), since=wall, present=False)
-                device.exclusive = entry.ownership is Ownership.EXCLUSIVE
+                entry = entry_of(name, claim, former=self._of_name.get(name), entries=self._entries)
+                self._of_name.setdefault(name, entry)
+                device = self._devices[name, of] = adopted(name, of, claim, entry=entry, wall=wall)
             device.leaving[i] = Leaving(index=index)
+            if claim:
+                self.claims.take(claim)
             self._stirred = True
+        strange = set(held).difference(ours)
+        self._stirred |= self._elsewhere.look(strange, claims=self.claims, ledger=self._ledger, wall=wall)
 
     def _forget_strangers(self) -> None:
         """Once after a start: what an earlier process knew of devices that are neither found nor held."""

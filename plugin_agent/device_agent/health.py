@@ -9,7 +9,7 @@ is remembered across it; an admin may end one by hand. And a scan finds the devi
 No row is driven by a clock, so no timer gives a broken device back.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -156,6 +156,11 @@ class Ruling:
     message: str
     clears: Clears
 
+    @property
+    def brief(self) -> str:
+        """What it is, without what helps: the message up to its first semicolon."""
+        return self.message.partition(";")[0]
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -184,9 +189,10 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A device's health. `since`: when the state began. `run`: signals in a row that the state waits for.
+    """A device's health. `since`: when the state or the newest failure began.
 
-    `cause` and `message`: of what makes, or made, it unhealthy. `before`: what a missing device returns to.
+    `run`: signals in a row that the state waits for. `cause` and `message`: of what makes, or made, it unhealthy.
+    `before`: what a missing device returns to. `ended`: failures that began by then are over; None: none has ended.
     """
 
     since: datetime
@@ -196,6 +202,7 @@ class Condition:
     run: int = 0
     failures: tuple[Failure, ...] = ()
     before: State = State.UNKNOWN
+    ended: datetime | None = None
 
     @property
     def blocked(self) -> bool:
@@ -220,7 +227,7 @@ def step(condition: Condition, signal: Signal, rules: HealthRules, *, wall: date
         return replace(condition, run=run)
     before = condition.state if to is State.MISSING else State.UNKNOWN
     after = replace(condition, state=to, since=wall, run=run, before=before)
-    return replace(after, cause="", message="", failures=()) if to is State.HEALTHY else after
+    return replace(over(after, after.failures), cause="", message="") if to is State.HEALTHY else after
 
 
 def checked(condition: Condition, check: Check, rules: HealthRules, *, wall: datetime) -> Condition:
@@ -245,8 +252,8 @@ def checked(condition: Condition, check: Check, rules: HealthRules, *, wall: dat
 def failed(condition: Condition, failure: Failure, rules: HealthRules, *, wall: datetime) -> Condition:
     """The condition after a failure; one of the same cause is the same failure that went on.
 
-    The first failure of a device that is unhealthy already begins another time: an acknowledgement is of the failure
-    that began at a moment, and is read again and again, so it must not find a later one under the same.
+    A new one begins another time: an acknowledgement ends what had begun by its moment, and is read again and again,
+    so the moment that is told must be that of the newest of what is told with it.
     """
     earlier = next((f for f in condition.failures if f.ruling.cause == failure.ruling.cause), None)
     if earlier is not None:
@@ -254,20 +261,27 @@ def failed(condition: Condition, failure: Failure, rules: HealthRules, *, wall: 
     others = tuple(f for f in condition.failures if f is not earlier)
     failures = tuple(sorted((*others, failure), key=lambda f: (f.since, f.ruling.cause)))
     after = step(condition, Signal.FAILED, rules, wall=wall)
-    if condition.state is State.UNHEALTHY and not condition.failures:
-        after = replace(after, since=wall)
+    if earlier is None:
+        after = replace(after, since=failure.since)
     return with_failures(replace(after, before=_broken_before(after)), failures)
 
 
 def with_failures(condition: Condition, failures: tuple[Failure, ...]) -> Condition:
-    """The condition with these failures, and told by them; without any, the last words stay until it is Healthy."""
+    """The condition with these failures, told by the first; without any, the last words stay until it is Healthy."""
     if not failures:
         return replace(condition, failures=())
     # the first is what the others follow from; one that stays is worse than one that passes
     first = min(failures, key=lambda f: not f.blocks)
-    others = [f.ruling.cause for f in failures if f is not first]
-    also = f"; also {', '.join(others[:5])}" if others else ""
-    return replace(condition, failures=failures, cause=first.ruling.cause, message=first.ruling.message + also)
+    return replace(condition, failures=failures, cause=first.ruling.cause, message=first.ruling.message)
+
+
+def over(condition: Condition, gone: Collection[Failure]) -> Condition:
+    """The condition when some of its failures have ended, by whatever but an edit of the rules."""
+    if not gone:
+        return condition
+    ended = max(f.since for f in gone)
+    ended = ended if condition.ended is None else max(ended, condition.ended)
+    return with_failures(replace(condition, ended=ended), tuple(f for f in condition.failures if f not in gone))
 
 
 def _broken_before(condition: Condition) -> State:

@@ -45,6 +45,7 @@ class _Condition:
     run: int
     before: State
     failures: tuple[_Failure, ...]
+    ended: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +61,8 @@ def dump(records: Iterable[Record], *, boot_id: str) -> bytes:
     return json.dumps(encode(memory), ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
-def parse(raw: bytes, *, boot_id: str) -> tuple[Record, ...]:
-    """What was kept in this boot; nothing of another.
+def parse(raw: bytes, *, boot_id: str, only: Kind | None = None) -> tuple[Record, ...]:
+    """What was kept in this boot; nothing of another. `only`: of this kind, which spares the many of others.
 
     Raises:
         HealthMemoryError: it is not what `dump` writes.
@@ -70,12 +71,29 @@ def parse(raw: bytes, *, boot_id: str) -> tuple[Record, ...]:
         data: Any = json.loads(raw)
         if not isinstance(data, dict) or data.get("version") != VERSION:
             raise HealthMemoryError("it is of another version")
+        if only is not None:
+            data["conditions"] = [c for c in data.get("conditions", ()) if c.get("kind") == only]
         memory = decode(_Memory, data, path="")
         if not boot_id or memory.boot_id != boot_id:
             return ()
         return tuple(map(_record, memory.conditions))
-    except (ShapeError, ValueError, RecursionError) as error:
+    except (ShapeError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise HealthMemoryError(str(error)) from error
+
+
+def boot_of(raw: bytes) -> str:
+    """In which boot it was written.
+
+    Raises:
+        HealthMemoryError: it is not what `dump` writes, in whatever version.
+    """
+    try:
+        boot = json.loads(raw)["bootId"]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise HealthMemoryError("it does not say in which boot it was written") from error
+    if not isinstance(boot, str) or not boot:
+        raise HealthMemoryError("it does not say in which boot it was written")
+    return boot
 
 
 def _kept(record: Record) -> _Condition:
@@ -90,6 +108,7 @@ def _kept(record: Record) -> _Condition:
         message=condition.message,
         run=condition.run,
         before=condition.before,
+        ended=condition.ended.isoformat() if condition.ended else "",
         failures=tuple(
             _Failure(
                 cause=f.ruling.cause,
@@ -124,6 +143,7 @@ def _record(kept: _Condition) -> Record:
         run=kept.run,
         failures=failures,
         before=kept.before,
+        ended=_moment(kept.ended) if kept.ended else None,
     )
     return Record(entry=kept.entry, kind=kept.kind, name=kept.name, condition=condition)
 

@@ -17,7 +17,6 @@ from typing import Final
 
 from device_agent.conditions import Record
 from device_agent.devices import DeviceTable
-from device_agent.health import Fault
 from device_agent.nodestate import NodeState
 from device_agent.nvml import judgement
 from device_agent.nvml.model import NvmlView, XidEvent
@@ -63,25 +62,36 @@ class HealthWatch:
         self._worker = Worker("health")
         self._wake = asyncio.Event()
         self._kept = 0
-        self._told = ""
+        self._not_kept = ""
+        self._not_read = ""
         self._unread = False
         """What an earlier process kept has not been read yet, and must not be written over."""
-        self._acknowledged = ""
+        self.acknowledgement = ""
+        """What became of each item of the inventory's annotation, for the inventory."""
+        self._taken_words: dict[str, str] = {}
         self._xids: dict[tuple[str, int], float] = {}
         self._taken: dict[XidEvent, float] = {}
 
     # Memory
 
+    @property
+    def problem(self) -> str:
+        """Why what is known does not outlive this process, or did not outlive the one before; '' where it does."""
+        read = self._not_read and f"{self._not_read}; devices that had failed may be offered"
+        kept = self._not_kept and f"{self._not_kept}; when the agent restarts, devices that have failed may be offered"
+        return "; ".join(filter(None, (read, kept)))
+
     async def recall(self) -> None:
         """What an earlier process knew, before anything else is said. A disk that hangs is not waited for."""
+        conditions = self._table.conditions
         try:
-            records = await self._read(seconds=self._settings.health_recall)
-        except TimeoutError:
+            conditions.restore(await self._read(seconds=self._settings.health_recall))
+            conditions.inherit(await self._read_others(seconds=self._settings.health_recall))
+        except (TimeoutError, WorkerBusyError):
             logger.warning("the devices' health kept on the node cannot be read in time")
-            self._unread = True
+            self._unread, self._not_read = True, "the disk hangs: the devices' health kept on the node is not read yet"
             return
-        self._table.conditions.restore(records)
-        self._kept = self._table.conditions.revision
+        self._kept = conditions.revision
 
     async def _read(self, *, seconds: float) -> tuple[Record, ...]:
         records, problem = await self._worker.call(
@@ -89,24 +99,29 @@ class HealthWatch:
         )
         if problem:
             logger.warning("health starts anew", extra={"error": problem})
+        self._not_read = problem  # to the end of the process: nobody knows what it said
+        return records
+
+    async def _read_others(self, *, seconds: float) -> tuple[Record, ...]:
+        """What other objects' agents knew. Of the disk's troubles with it each of them tells for itself."""
+        records, problem = await self._worker.call(
+            lambda: self._state.recall_others(boot_id=self._boot), seconds=seconds
+        )
+        if problem:
+            logger.warning("not all that was kept of health is known", extra={"error": problem})
         return records
 
     async def _recall_late(self) -> None:
-        """What could not be read in time, before it is written over: failures are news of when they began.
-
-        What is polled has been polled anew by now.
-        """
+        """What could not be read in time, before it is written over."""
         while self._unread:
             try:
                 records = await self._read(seconds=self._settings.health_deadline)
+                records += await self._read_others(seconds=self._settings.health_deadline)
             except (TimeoutError, WorkerBusyError):
                 await asyncio.sleep(self._settings.health_retry)
                 continue
             self._unread = False
-            for record in records:
-                for failure in record.condition.failures:
-                    news = Fault(part=record.name, xid=failure.xid, driver=failure.driver)
-                    self._tell(self._table.apply_health(news, now=time.monotonic(), wall=failure.since))
+            self._tell(self._table.inherit(records, now=time.monotonic(), wall=datetime.now(tz=UTC)))
 
     def stirred(self) -> None:
         """The table may know something new."""
@@ -139,12 +154,14 @@ class HealthWatch:
                 lambda: self._state.remember_health(records, boot_id=self._boot), seconds=seconds
             )
         except (TimeoutError, WorkerBusyError):
-            problem = "the disk hangs"
+            problem = "the devices' health could not be kept on the node: the disk hangs"
         if not problem:
             self._kept = revision
-        elif problem != self._told:
+        elif problem != self._not_kept:
             logger.warning("the devices' health is not kept on the node", extra={"error": problem})
-        self._told = problem
+        if problem != self._not_kept:
+            self._not_kept = problem
+            self._changed(frozenset())  # which everybody is to be told
         return not problem
 
     # News
@@ -171,18 +188,25 @@ class HealthWatch:
 
     @property
     def awaiting(self) -> bool:
-        """Whether a device has failed in a way that an admin's word could end."""
-        return self._table.conditions.blocked
+        """Whether an admin may have a word to say of a device."""
+        return self._table.conditions.broken
 
     def acknowledge(self, text: str) -> None:
-        """What the inventory's annotation says now, or ''."""
-        changed, parts = self._table.acknowledge(text, now=time.monotonic(), wall=datetime.now(tz=UTC))
-        if parts:
+        """What the inventory's annotation says now, or ''. It is read again and again: what was taken stays taken."""
+        changed, answers = self._table.acknowledge(text, now=time.monotonic(), wall=datetime.now(tz=UTC))
+        taken = {a.item: a.words for a in answers if a.parts}
+        self._taken_words = {a.item: self._taken_words[a.item] for a in answers if a.item in self._taken_words} | taken
+        words = [a.words if a.failing else self._taken_words.get(a.item, a.words) for a in answers]
+        before, self.acknowledgement = self.acknowledgement, "; ".join(words)
+        if parts := [part for answer in answers for part in answer.parts]:
             logger.info("failures acknowledged", extra={"parts": ",".join(parts), "annotation": text})
-        elif text and text != self._acknowledged and self.awaiting:
-            logger.warning("the acknowledgement names no failure of now", extra={"annotation": text})
-        self._acknowledged = text
-        if parts or changed:  # a list may change with any event: what was due by now, such as the end of a grace
+        if self.acknowledgement != before:
+            for answer in answers:
+                if answer.failing:
+                    extra = {"annotation": answer.item, "error": answer.words}
+                    logger.warning("the acknowledgement names no failure of now", extra=extra)
+        # a list may change with any event: what was due by now, such as the end of a grace
+        if parts or changed or self.acknowledgement != before:
             self._tell(changed)
 
     def _tell(self, changed: frozenset[str]) -> None:

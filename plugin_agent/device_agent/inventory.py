@@ -22,7 +22,7 @@ UNKNOWN: Final = "Unknown"
 """The health of a device that is offered, and whose last check gave no answer."""
 MAX_TEXT: Final = 512
 """Characters of a message: a node has many devices and one object."""
-MAX_CONFIG_ERROR: Final = 2048
+MAX_STATUS_TEXT: Final = 2048
 MAX_VALUE: Final = 4096
 """Characters of an attribute's value, a path or a find's name, as the CRD has it."""
 MAX_NODES: Final = 64
@@ -36,6 +36,8 @@ _ENVELOPE: Final = 2048
 
 OPTIONAL: Final = (
     "configError",
+    "healthError",
+    "acknowledgement",
     "observedConfigHash",
     "resourcesOmitted",
     "devicesOmitted",
@@ -63,11 +65,17 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What the process knows beside the table. `config_hash`: of the document in force, or ''."""
+    """What the process knows beside the table. `config_hash`: of the document in force, or ''.
+
+    `health_error`: why the devices' health is not kept on the node, or what was kept could not be read, or ''.
+    `acknowledgement`: what became of the annotation, or ''.
+    """
 
     config_hash: str
     config_error: str
     registrations: "Mapping[str, RegistrationState]"
+    health_error: str = ""
+    acknowledgement: str = ""
 
 
 def timestamp(seconds: float) -> str:
@@ -89,8 +97,12 @@ def build(snapshot: TableSnapshot, observed: Observed, *, identity: Identity, li
     }
     if observed.config_hash:
         status["observedConfigHash"] = observed.config_hash
-    if observed.config_error:
-        status["configError"] = room.text(observed.config_error)
+    told = {
+        "configError": observed.config_error,
+        "healthError": observed.health_error,
+        "acknowledgement": observed.acknowledgement,
+    }
+    status |= {field: room.text(text) for field, text in told.items() if text}
     status["summary"] = _summary(snapshot)
 
     states = [(r, d) for r in snapshot.resources for d in r.devices]
@@ -160,7 +172,7 @@ class _Room:
         self._left = limit
 
     def text(self, value: str) -> str:
-        value = _clip(value, most=MAX_CONFIG_ERROR)
+        value = _clip(value, most=MAX_STATUS_TEXT)
         self._left -= _size(value)
         return value
 

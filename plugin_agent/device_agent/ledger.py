@@ -73,6 +73,11 @@ class Ledger:
                 if who:
                     yield resource, i
 
+    @property
+    def answer(self) -> Holders:
+        """The last List."""
+        return self._holders
+
     def held(self, resource: str) -> Mapping[str, tuple[Holder, ...]]:
         return self._holders.get(resource, _NONE)
 

@@ -3,35 +3,35 @@
 Sub-directories survive the kubelet's cleaning at start, which takes sockets (and in old versions every plain file)
 at the top level only (pkg/kubelet/cm/devicemanager/plugin/v1beta1/server.go). Each concern has a sub-directory of
 its own: `config/<object uid>.json` is the last document that the agent accepted, byte for byte,
-`health/<object uid>.json` what is known of the devices' health in this boot of the node.
+`health/<object uid>.json` what is known of the devices' health in this boot of the node. What was offered under which
+name is beside them (`claimstore`).
 
 Calls block on the disk for some milliseconds. None of them raises for what is on it or for a full disk: the agent
 serves without its memory, and says what is wrong with it.
 """
 
 import hashlib
-import os
 import re
-import tempfile
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from device_agent import healthmemory
-from device_agent.conditions import Record
+from device_agent.conditions import Kind, Record
 from device_agent.contract.check import problems
 from device_agent.contract.document import ContractError, Document, parse
 from device_agent.contract.names import MAX_DOCUMENT_BYTES
+from device_agent.keptfile import private, write_whole
 
 DIRECTORY: Final = "device-operator"
 """Below the device-plugins directory."""
 
-_MODE = 0o700
 MAX_HEALTH_BYTES: Final = 32 * 1024 * 1024
 """20,000 ids of 32 resources would be less; anything beyond is not ours."""
 
+_MAX_OTHERS: Final = 256
+"""Other objects whose files are read at a start."""
 _UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
 
 
@@ -67,8 +67,8 @@ class NodeState:
     def remember(self, raw: bytes) -> str | None:
         """Keep the document in force. Returns why that failed, or None."""
         try:
-            self._make(self._config.parent)
-            _replace(self._config, raw)
+            private(self.directory, self._config.parent)
+            write_whole(self._config, raw)
         except OSError as error:
             # without the name of the temporary file, which is another one each time
             return f"the configuration could not be kept in {self.directory}: {error.strerror or error}"
@@ -77,27 +77,30 @@ class NodeState:
     def remember_health(self, records: Iterable[Record], *, boot_id: str) -> str:
         """Keep what is known of the devices' health. Returns why that failed, or ''."""
         try:
-            self._make(self._health.parent)
-            _replace(self._health, healthmemory.dump(records, boot_id=boot_id))
+            private(self.directory, self._health.parent)
+            write_whole(self._health, healthmemory.dump(records, boot_id=boot_id))
         except OSError as error:
             return f"the devices' health could not be kept on the node: {error.strerror or error}"  # as in `remember`
         return ""
 
     def recall_health(self, *, boot_id: str) -> tuple[tuple[Record, ...], str]:
         """What was known of it in this boot, and '' or why that cannot be told."""
-        try:
-            with self._health.open("rb") as file:
-                raw = file.read(MAX_HEALTH_BYTES + 1)
-        except FileNotFoundError:
-            return (), ""
-        except OSError as error:
-            return (), f"the devices' health kept on the node cannot be read: {error}"
-        if len(raw) > MAX_HEALTH_BYTES:
-            return (), f"the devices' health kept on the node is longer than {MAX_HEALTH_BYTES:,} bytes"
-        try:
-            return healthmemory.parse(raw, boot_id=boot_id), ""
-        except healthmemory.HealthMemoryError as error:
-            return (), f"the devices' health kept on the node cannot be used: {error}"
+        records, why = _recall_health(self._health, boot_id=boot_id)
+        return records, why and f"the devices' health kept on the node {why}"
+
+    def recall_others(self, *, boot_id: str) -> tuple[tuple[Record, ...], str]:
+        """What other objects' agents knew of physical parts in this boot, and '' or why not all of it can be told."""
+        paths = [path for path in self._health.parent.glob("[!.]*.json") if path != self._health]
+        paths.sort(key=_written, reverse=True)
+        problem = ""
+        if len(paths) > _MAX_OTHERS:
+            problem = f"there are more than {_MAX_OTHERS} other objects' files of health: the oldest are not read"
+        found: list[Record] = []
+        for path in paths[:_MAX_OTHERS]:
+            records, why = _recall_health(path, boot_id=boot_id, only=Kind.PART)
+            found += records
+            problem = (why and f"what the agent of object {path.stem} kept of the devices' health {why}") or problem
+        return tuple(found), problem
 
     def recall(self) -> tuple[Remembered | None, str]:
         """The document last kept, and '' or why there is none; both empty-handed when none was ever kept."""
@@ -118,27 +121,25 @@ class NodeState:
             return None, f"the configuration kept on the node cannot be used: {wrong[0]}"
         return Remembered(document=document, raw=raw), ""
 
-    def _make(self, directory: Path) -> None:
-        for path in (self.directory, directory):
-            path.mkdir(mode=_MODE, exist_ok=True)
-            path.chmod(_MODE)
+
+def _written(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0  # gone meanwhile
 
 
-def _replace(path: Path, content: bytes) -> None:
-    """Write so that a crash at any moment leaves the old content or the new one, never a part."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+def _recall_health(path: Path, *, boot_id: str, only: Kind | None = None) -> tuple[tuple[Record, ...], str]:
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        with suppress(FileNotFoundError):
-            Path(name).unlink()
-        raise
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        with path.open("rb") as file:
+            raw = file.read(MAX_HEALTH_BYTES + 1)
+    except FileNotFoundError:
+        return (), ""
+    except OSError as error:
+        return (), f"cannot be read: {error}"
+    if len(raw) > MAX_HEALTH_BYTES:
+        return (), f"is longer than {MAX_HEALTH_BYTES:,} bytes"
     try:
-        os.fsync(directory)  # the rename itself
-    finally:
-        os.close(directory)
+        return healthmemory.parse(raw, boot_id=boot_id, only=only), ""
+    except healthmemory.HealthMemoryError as error:
+        return (), f"cannot be used: {error}"

@@ -38,19 +38,25 @@ _NO_LONGER_SHOWN: Final = (
 def judge(
     devices: Iterable[Device],
     *,
+    elsewhere: Iterable[Device],
     ledger: Ledger,
     selection: Selection,
     entries: Mapping[str, Resource],
     conditions: Conditions,
     wall: datetime,
 ) -> None:
-    """A verdict for each device, in the order in which the table came to know them: earlier ones keep their ids."""
+    """A verdict for each device, in the order in which the table came to know them: earlier ones keep their ids.
+
+    `elsewhere`: devices with the ids that are in use under names which other objects have offered.
+    """
     everything = tuple(devices)
     gone = [device for device in everything if not device.present]
     blocking, moved = Hardware(), Hardware()
     for device in gone:
         if device.exclusive and _may_be_used(device, ledger):
             blocking.add(device)
+    for device in elsewhere:
+        blocking.add(device)
     if gone:
         for device in everything:
             if device.present and device.exclusive:

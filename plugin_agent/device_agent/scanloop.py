@@ -48,9 +48,13 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """`first`: awaited before the first scan. `in_force`: a configuration came in force. `applied`: each scan."""
+    """`first`: awaited before the first scan. `before`: each scan's devices, awaited before they are offered.
+
+    `in_force`: a configuration came in force. `applied`: each scan.
+    """
 
     first: Callable[[], Awaitable[None]]
+    before: Callable[[Document, Selection], Awaitable[None]]
     in_force: Callable[[], None]
     applied: Callable[[Applied], None]
 
@@ -134,6 +138,7 @@ class ScanLoop:
             return
         self._metrics.scanned(seconds=time.monotonic() - begun)
         self._complain(errors)
+        await self._listeners.before(wanted.document, selection)
         changed = self._table.apply_selection(selection, now=time.monotonic(), wall=datetime.now(tz=UTC))
         if wanted is not self.in_force:
             self.in_force = wanted

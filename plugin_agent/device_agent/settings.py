@@ -64,6 +64,13 @@ class Settings:
     """After the devices' health could not be kept on the node."""
     health_last: float = 0.5
     """The same at the end of the process."""
+    claims_deadline: float = 1.0
+    """How long devices that are new wait until this is kept on the node; then they are offered all the same."""
+    litter_first: float = 3600.0
+    """After the start, when every agent of the node has had the time to touch its files."""
+    litter_interval: float = 86_400.0
+    litter_age: float = 30 * 86_400.0
+    """What no agent has touched for this long is of an object that is gone."""
     acknowledge_poll: float = 15.0
     """While a device waits for an admin's acknowledgement, the inventory is read so often."""
     report_interval: float = 5.0

@@ -4,8 +4,8 @@ import logging
 from collections.abc import Collection
 from typing import Final
 
-from device_agent.conditions import RECOVERING
 from device_agent.snapshot import Health, TableSnapshot
+from device_agent.verdicts import RECOVERING
 
 logger = logging.getLogger(__name__)
 

@@ -1,5 +1,6 @@
 """The agent as a real process, on a node whose folders are temporary."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -88,7 +89,12 @@ class Node:
 
     def sockets(self) -> set[str]:
         """Names of plugin sockets, the kubelet's left out."""
-        return {p.name for p in self.plugins.iterdir() if stat.S_ISSOCK(p.lstat().st_mode) and p.name != "kubelet.sock"}
+        found = set()
+        for path in self.plugins.iterdir():
+            with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                if stat.S_ISSOCK(path.lstat().st_mode) and path.name != "kubelet.sock":
+                    found.add(path.name)
+        return found
 
 
 class AgentProcess:

@@ -220,7 +220,8 @@ class Kubelet:
             if self.clients.get(name) is not client:
                 self._tell(f"{name}: a list on the stream of an older registration")
             for other, devices in self.devices.items():
-                if other != name and (both := devices.keys() & found.keys()):
+                peer = self.clients.get(other)  # of a plugin that is gone the kubelet keeps what it had, unhealthy
+                if other != name and peer and peer.listed and (both := devices.keys() & found.keys()):
                     self._tell(f"{sorted(both)} in {name} and {other}")
             # the kubelet would read a field of the missing entry, from 1.34 on
             known = self.devices.get(name, {}).keys()

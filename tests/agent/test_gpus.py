@@ -159,3 +159,24 @@ def test_node_features_follow_the_gpus_and_go_with_the_resource(
     gpus.node.configure(document({"name": "example.com/sim", "devices": [{"simulated": {"count": 1}}]}))
     until(lambda: not file.exists(), what="no file")
     assert list(folder.iterdir()) == []
+
+
+def test_gpus_that_a_pod_holds_are_shared_with_nobody_after_a_rename_and_a_restart(
+    gpus: GpuNode, kubelet: Kubelet
+) -> None:
+    shared = "nvidia.com/gpu.shared"
+    gpus.with_gpus(a100s(4))
+    gpus.node.configure(document(nvidia()))
+    agent = gpus.start()
+    kubelet.wait_for(GPU, 4)
+    kubelet.admit("holder", GPU, 3)
+    held = set(kubelet.ids_of("holder", GPU))
+    agent.kill()
+    gpus.node.configure(document(nvidia(shared, sharing={"replicas": 4, "maxPerContainer": 1})))
+    gpus.start()
+    offered = kubelet.wait_for(shared, 4)
+    assert held.isdisjoint(i.partition("::")[0] for i in offered)
+    until(lambda: held == kubelet.health(GPU).keys(), what="the old name registered again")
+    assert kubelet.healthy(GPU) == set()
+    kubelet.delete("holder")
+    kubelet.wait_for(shared, 16)

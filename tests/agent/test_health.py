@@ -269,11 +269,29 @@ def test_a_reboot_of_the_node_is_a_fresh_start(node: Node, kubelet: Kubelet, sta
     kubelet.wait_for(GPU, 4)
 
 
+def test_a_gpu_that_broke_under_a_deleted_object_is_broken_under_the_one_that_is_made_anew(
+    node: Node, kubelet: Kubelet, start: Start, driver: Scenario
+) -> None:
+    node.configure(document(gpus()))
+    first = start(*on(driver), env={**ENV, "CONFIG_UID": UID})
+    kubelet.wait_for(GPU, 4)
+    driver.xid(1, 79)
+    first.wait_said("device unhealthy", device=uuid(1), reason="Xid79")
+    first.terminate()
+    second = start(*on(driver), env={**ENV, "CONFIG_UID": UID.replace("0b7e", "1c8f")})
+    second.wait_said("device unhealthy", device=uuid(1), reason="Xid79")
+    until(lambda: kubelet.healthy(GPU) == {uuid(n) for n in (0, 2, 3)}, what="the others")
+
+
+def acknowledgement(api: ApiServer) -> str:
+    return api.objects.get(INVENTORY, {}).get("status", {}).get("acknowledgement", "")
+
+
 def test_an_acknowledgement_on_the_inventory_gives_the_gpu_back(
     node: Node, kubelet: Kubelet, start: Start, api: ApiServer, driver: Scenario
 ) -> None:
     node.configure(document(gpus()))
-    agent = reporting(start, api, *on(driver))
+    agent = reporting(start, api, *on(driver), report_interval=0.1)
     kubelet.wait_for(GPU, 4)
     driver.xid(1, 79)
     until(lambda: told(api, uuid(1)).get("health") == "Unhealthy", what="the inventory")
@@ -281,12 +299,38 @@ def test_an_acknowledgement_on_the_inventory_gives_the_gpu_back(
     notes = api.objects[INVENTORY]["metadata"].setdefault("annotations", {})
     notes[ACKNOWLEDGE] = f"{uuid(1)}=2020-01-01T00:00:00Z"
     agent.wait_said("the acknowledgement names no failure of now")
+    until(lambda: f"what has failed now is {uuid(1)}={since} (Xid79)" in acknowledgement(api), what="what is right")
     assert len(kubelet.healthy(GPU)) == 3
-    notes[ACKNOWLEDGE] = f"{uuid(0)}={since},{uuid(1)}={since}"
+    notes[ACKNOWLEDGE] = f"{uuid(0)}={since}, {uuid(1)} = {since}"
     agent.wait_said("failures acknowledged", parts=uuid(1))
     until(lambda: len(kubelet.healthy(GPU)) == 4, what="healthy again")
+    until(lambda: "Xid79 ended" in acknowledgement(api), what="told")
+    assert f"{uuid(0)}={since}: it has no failure now; " in acknowledgement(api)
     reads = [r for r in api.requests if r[1] == "GET"]
     assert {path for _, _, path, _ in reads} == {f"{OBJECTS}/{INVENTORY}"}
+
+
+def test_an_acknowledgement_of_the_first_of_two_failures_leaves_the_second(
+    node: Node, kubelet: Kubelet, start: Start, api: ApiServer, driver: Scenario
+) -> None:
+    node.configure(document(gpus()))
+    agent = reporting(start, api, *on(driver), report_interval=0.1)
+    kubelet.wait_for(GPU, 4)
+    driver.xid(1, 79)
+    until(lambda: told(api, uuid(1)).get("reason") == "Xid79", what="the first")
+    first = told(api, uuid(1))["since"]
+    driver.xid(1, 48)
+    until(lambda: "; also XID 48 (" in told(api, uuid(1))["message"], what="the second")
+    both = told(api, uuid(1))["since"]
+    assert both > first
+    notes = api.objects[INVENTORY]["metadata"].setdefault("annotations", {})
+    notes[ACKNOWLEDGE] = f"{uuid(1)}={first}"
+    until(lambda: told(api, uuid(1))["reason"] == "Xid48", what="the second alone")
+    assert f"{uuid(1)}={first}: taken at " in acknowledgement(api)
+    assert len(kubelet.healthy(GPU)) == 3
+    notes[ACKNOWLEDGE] = f"{uuid(1)}={both}"
+    until(lambda: len(kubelet.healthy(GPU)) == 4, what="healthy again")
+    assert [r["parts"] for r in agent.said("failures acknowledged")] == [uuid(1)] * 2
 
 
 def test_an_xid_that_the_resource_ignores_is_no_failure(
@@ -320,16 +364,42 @@ def test_a_driver_that_hangs_makes_devices_unknown_and_takes_none_away(
     assert agent.said("device unhealthy") == []
 
 
+def health_error(api: ApiServer) -> str:
+    return api.objects.get(INVENTORY, {}).get("status", {}).get("healthError", "")
+
+
 def test_health_that_cannot_be_kept_is_told_and_stops_nothing(
-    node: Node, kubelet: Kubelet, start: Start, driver: Scenario
+    node: Node, kubelet: Kubelet, start: Start, api: ApiServer, driver: Scenario
 ) -> None:
     kept(node).parent.parent.mkdir()
     kept(node).parent.write_text("in the way")
     node.configure(document(gpus()))
-    agent = start(*on(driver), settings={"health_retry": 0.1})
+    agent = reporting(start, api, *on(driver), health_retry=0.1, report_interval=0.1)
     kubelet.wait_for(GPU, 4)
     assert "could not be kept" in agent.wait_said("the devices' health is not kept on the node")["error"]
     driver.xid(1, 79)
     until(lambda: len(kubelet.healthy(GPU)) == 3, what="unhealthy all the same")
+    until(lambda: "when the agent restarts, devices that have failed may be offered" in health_error(api), what="told")
     kept(node).parent.unlink()
     until(lambda: kept(node).exists() and "Xid79" in kept(node).read_text(), what="kept after all")
+    until(lambda: "could not be kept" not in health_error(api), what="told no more")
+    assert "cannot be read" in health_error(api), "what a process before may have kept is not known all the same"
+
+
+def test_health_that_cannot_be_read_is_told_for_as_long_as_the_agent_runs(
+    node: Node, kubelet: Kubelet, start: Start, api: ApiServer, driver: Scenario
+) -> None:
+    kept(node).parent.mkdir(parents=True)
+    kept(node).write_text("{gar")
+    node.configure(document(gpus()))
+    first = reporting(start, api, *on(driver), report_interval=0.1)
+    kubelet.wait_for(GPU, 4)
+    until(lambda: "cannot be used" in health_error(api), what="told")
+    assert health_error(api).endswith("; devices that had failed may be offered")
+    driver.xid(1, 79)
+    until(lambda: kept(node).read_text().startswith('{"version"'), what="written anew")
+    until(lambda: told(api, uuid(1)).get("health") == "Unhealthy", what="a later report")
+    assert health_error(api)
+    first.terminate()
+    reporting(start, api, *on(driver), report_interval=0.1)
+    until(lambda: health_error(api) == "", what="read")

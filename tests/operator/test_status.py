@@ -92,6 +92,23 @@ def test_every_condition_is_set_from_the_first_visit(operator: OperatorProcess, 
     assert all(c["reason"] and c["observedGeneration"] == 1 for c in conditions)
 
 
+def test_a_node_that_does_not_keep_health_is_degraded_and_says_why(
+    operator: OperatorProcess, kube: Kube, owned: Owned
+) -> None:
+    _, (agent,) = apply(kube, "unkept", owned, "unkept-1")
+    agent.run()
+    told = {"healthError": "could not be kept: No space left on device", "acknowledgement": "a=x: must read …"}
+    agent.report({"a": "Healthy"}, resource=RESOURCE, **told)
+    assert told.items() <= kube.get(f"{INVENTORIES}/{agent.inventory}")["status"].items()
+
+    degraded = reaches(kube, "unkept", "Degraded", "True")
+    assert degraded["reason"] == "HealthNotKept"
+    assert "unkept-1: could not be kept: No space left on device" in degraded["message"]
+    assert condition(kube.get(f"{CONFIGS}/unkept"), "Ready")["status"] == "True"
+    agent.report({"a": "Healthy"}, resource=RESOURCE, healthError=None, acknowledgement=None)
+    reaches(kube, "unkept", "Degraded", "False")
+
+
 def test_a_device_that_fails_is_named_degrades_and_is_told_once(operators: Operators, kube: Kube, owned: Owned) -> None:
     operators.shared()
     _, (agent,) = apply(kube, "fails", owned, "fails-1")

@@ -34,7 +34,7 @@ NOTHING_FOUND: Final = "NothingFound"
 """Reason under which an agent tells where an entry that finds nothing has looked."""
 _MAX_NOTHING: Final = 8
 """Of these kept, of one inventory: they are for a node's message."""
-_DROPPED: Final = frozenset({"devices", "excluded"})
+_DROPPED: Final = frozenset({"devices", "excluded", "acknowledgement"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

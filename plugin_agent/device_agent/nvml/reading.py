@@ -231,6 +231,7 @@ class Reading:
             failures.append((ECC, f"{errors} uncorrectable memory errors since the driver was loaded; reset the GPU"))
         if self.value("nvmlDeviceGetRetiredPagesPendingStatus") == 1:
             failures.append((RETIRED, "memory pages wait to be retired; reset the GPU, or reboot the node"))
+        # rows[2], remappings that wait for a reset, is no failure: by nvml.h future work on the GPU is not affected
         if (rows := self.value("nvmlDeviceGetRemappedRows")) and rows[3]:
             failures.append((REMAP, "a row of its memory could not be remapped; the GPU is to be replaced"))
         return GpuState(known=bool(failures) or not self.failed, failures=tuple(failures), recovery_action=action)

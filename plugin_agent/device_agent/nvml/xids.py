@@ -65,7 +65,10 @@ _BY_XID: Final = {row.xid: row for row in ROWS}
 
 _ENDS: Final = {
     Clears.QUIET: "ends by itself when the GPU's state stays good and it does not come again",
-    Clears.RESET: "ends when the driver asks for no recovery action any more, by a reload of the driver, or a reboot",
+    Clears.RESET: (
+        "ends when the driver asks for no recovery action any more, by a reload of the driver, a reboot, "
+        "or an acknowledgement (docs/health.md)"
+    ),
 }
 
 

@@ -1,8 +1,17 @@
 """Small values that the tests of the agent's core are built from."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
-from device_agent.contract.document import DeviceEntry, Document, HealthRules, Resource, SimulatedSource
+from device_agent.claims import Claim
+from device_agent.contract.document import (
+    DeviceEntry,
+    Document,
+    HealthRules,
+    Ownership,
+    Resource,
+    SimulatedSource,
+)
 from device_agent.devices import DeviceTable
 from device_agent.holders import Holder, Holders
 from device_agent.units import Excluded, Grants, Identity, Selection, Unit
@@ -22,6 +31,11 @@ NO_GRACE = HealthRules(removal_grace_seconds=0)
 
 def resource(name: str = NAME, *, health: HealthRules = NO_GRACE, **fields) -> Resource:
     return Resource(name=name, devices=(DeviceEntry(simulated=SimulatedSource(count=1)),), health=health, **fields)
+
+
+def exclusive(*resources: Resource) -> frozenset[str]:
+    """Names of the entries whose devices nobody else may have."""
+    return frozenset(r.name for r in document(*resources).resources if r.ownership is Ownership.EXCLUSIVE)
 
 
 def document(*resources: Resource) -> Document:
@@ -65,13 +79,21 @@ class Steps:
     def __init__(self, *resources: Resource) -> None:
         self.now = 0.0
         self.table = DeviceTable(document(*resources))
+        self.exclusive = exclusive(*resources)
+
+    def claims(self, own: Iterable[Claim], others: Iterable[Claim]) -> frozenset[str]:
+        """What is read from the node's disk."""
+        self.now += 1
+        return self.table.apply_claims(own, others, now=self.now, wall=wall(self.now))
 
     def scan(self, *units: Unit, **fields) -> frozenset[str]:
         self.now += 1
+        self.table.claims.offer(units, exclusive=self.exclusive)
         return self.table.apply_selection(selection(*units, **fields), now=self.now, wall=wall(self.now))
 
     def edit(self, *resources: Resource, units: tuple[Unit, ...]) -> frozenset[str]:
         self.table.configure(document(*resources))
+        self.exclusive = exclusive(*resources)
         return self.scan(*units)
 
     def list(self, holders: Holders | None, *, begun: float | None = None) -> frozenset[str]:

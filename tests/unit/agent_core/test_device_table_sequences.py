@@ -1,10 +1,13 @@
 """Whatever happens in whatever order: nothing in use is dropped, nothing is held twice, nothing is lost.
 
 The machine plays the node, the admin and the kubelet around one table. Its kubelet knows of each resource what
-was last sent, allocates what it takes to be healthy and free, and answers List late and out of order.
+was last sent, allocates what it takes to be healthy and free, and answers List late and out of order. Its disk has what
+each object's agent wrote before it offered anything; the agent may be killed at any moment, and start with another
+configuration, or as that of another object.
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pytest
 from device_agent.contract.names import replica_id
@@ -26,16 +29,22 @@ from hypothesis.stateful import (
 )
 from unit.agent_core.samples import document, resource, selection, unit, wall
 
+if TYPE_CHECKING:
+    from device_agent.claims import Claim
+
 HARDWARE = range(2)
-TEMPLATE = "example.com/{name}"
+TEMPLATE = "example.org/{name}"
 ENTRIES = ("example.com/a", "example.com/b", TEMPLATE)
 
 
 @dataclass(frozen=True)
 class Grant:
+    """`of`: number of the object whose agent answered."""
+
     resource: str
     ids: tuple[str, ...]
     units: tuple[Unit, ...]
+    of: int
 
 
 class Node(RuleBasedStateMachine):
@@ -52,6 +61,8 @@ class Node(RuleBasedStateMachine):
         self.pods: list[Grant] = []
         self.lists: list[tuple[float, dict[str, dict[str, tuple[Holder, ...]]]]] = []
         self.since: dict[tuple[str, str], tuple[object, ...]] = {}
+        self.object = 0
+        self.disk: dict[int, tuple[Claim, ...]] = {}
 
     @initialize()
     def start(self) -> None:
@@ -101,6 +112,8 @@ class Node(RuleBasedStateMachine):
     # Events
 
     def scan(self) -> None:
+        self.table.claims.offer(self.units(), exclusive=self.entries)
+        self.disk[self.object] = self.table.claims.records()
         self.heard(self.table.apply_selection(selection(*self.units()), now=self.now, wall=wall(self.now)))
 
     @rule()
@@ -163,7 +176,7 @@ class Node(RuleBasedStateMachine):
         except AllocationRefused:
             self.table.allocation_ended(ticket, now=self.now, handed_out=False)
             return
-        self.allocating[ticket] = Grant(name, ids, units)
+        self.allocating[ticket] = Grant(name, ids, units, self.object)
         self.held_once(self.allocating[ticket])
 
     def held_once(self, grant: Grant) -> None:
@@ -192,6 +205,8 @@ class Node(RuleBasedStateMachine):
     def ask_for_a_list(self) -> None:
         answer: dict[str, dict[str, tuple[Holder, ...]]] = {}
         for n, grant in enumerate(self.pods):
+            if not self.table.could_serve(grant.resource):
+                continue  # the agent does not look at it
             for i in grant.ids:
                 answer.setdefault(grant.resource, {})[i] = (Holder("default", f"pod-{n}", "main"),)
         self.lists.append((self.now, answer))
@@ -209,18 +224,56 @@ class Node(RuleBasedStateMachine):
         begun, answer = self.lists.pop()
         self.heard(self.table.apply_holders(answer, begun=begun, now=self.now, wall=wall(self.now)))
 
-    @rule()
-    @precondition(lambda self: not self.allocating and self.used() <= self.known_ids())
-    def restart(self) -> None:
+    @rule(admitted=st.booleans())
+    def kill(self, *, admitted: bool) -> None:
         """The agent alone: what is in use stays so, and a List is answered before the kubelet is told anything."""
+        self.start_again(admitted=admitted)
+
+    @rule(
+        admitted=st.booleans(),
+        entries=st.sets(st.sampled_from(ENTRIES)),
+        owners=st.lists(st.sampled_from(ENTRIES), min_size=len(HARDWARE), max_size=len(HARDWARE)),
+        prefix=st.sampled_from("pq"),
+        replicas=st.integers(1, 3),
+        present=st.sets(st.sampled_from(HARDWARE)),
+        another=st.sampled_from([False, False, True]),
+    )
+    def kill_and_change(
+        self,
+        *,
+        admitted: bool,
+        entries: set[str],
+        owners: list[str],
+        prefix: str,
+        replicas: int,
+        present: set[int],
+        another: bool,
+    ) -> None:
+        """While the agent is down anything may change, the object as well: it is deleted, and there is a new one."""
+        self.entries, self.prefix, self.replicas, self.present = entries, prefix, replicas, present
+        self.owner = dict(zip(HARDWARE, owners, strict=True))
+        self.object += another
+        self.start_again(admitted=admitted)
+
+    def start_again(self, *, admitted: bool) -> None:
+        if admitted:
+            self.pods += self.allocating.values()  # the answers had arrived
+        self.allocating = {}
         self.table = DeviceTable(document(*map(resource, sorted(self.entries))))
         self.told, self.kubelet, self.lists, self.since = {}, {}, [], {}
+        others = [claim for number, claims in sorted(self.disk.items()) if number != self.object for claim in claims]
+        own = self.disk.get(self.object, ())
+        self.heard(self.table.apply_claims(own, others, now=self.now, wall=wall(self.now)))
         self.ask_and_answer()
         self.scan()
+        for mine in self.units():
+            healthy = {i for i in self.ids_of(mine) if self.told.get(mine.resource, {}).get(i)}
+            for grant, used in ((g, u) for g in self.pods for u in g.units if u.hardware == mine.hardware):
+                same = (grant.resource, used.id) == (mine.resource, mine.id)
+                assert same or not healthy, "offered while it is held under another name"
 
-    def known_ids(self) -> set[tuple[str, str]]:
-        """Ids that show which device they are of, without a memory of former names."""
-        return {(u.resource, replica_id(u.id, n)) for u in self.units() for n in range(3)}
+    def ids_of(self, found: Unit) -> list[str]:
+        return [replica_id(found.id, n) for n in range(found.replicas)]
 
     def teardown(self) -> None:
         """Everybody lets go, the kubelet is told and asked: what is left is what is there, all of it healthy."""
@@ -235,16 +288,18 @@ class Node(RuleBasedStateMachine):
             self.ask_and_answer()
         expected: dict[str, dict[str, bool]] = {}
         for found in self.units():
-            for n in range(found.replicas):
-                expected.setdefault(found.resource, {})[replica_id(found.id, n)] = True
+            expected.setdefault(found.resource, {}).update(dict.fromkeys(self.ids_of(found), True))
         assert self.lists_now() == expected
 
     # What always holds
 
     @invariant()
     def what_is_in_use_is_listed(self) -> None:
-        for name, i in self.used():
-            assert i in self.told.get(name, {}), f"{i} of {name} was dropped"
+        """Names of an object that is gone are nobody's to list, until another object has them."""
+        for grant in self.grants():
+            if grant.of == self.object or grant.resource in self.told:
+                for i in grant.ids:
+                    assert i in self.told.get(grant.resource, {}), f"{i} of {grant.resource} was dropped"
 
     @invariant()
     def ids_are_unique(self) -> None:

@@ -161,6 +161,14 @@ def test_no_more_is_said_than_the_kind_can_hold() -> None:
     assert (len(status["resources"]), status["resourcesOmitted"]) == (1024, 76)
 
 
+def test_health_that_is_not_kept_and_what_became_of_an_acknowledgement_are_said() -> None:
+    told = observed(health_error="No space left on device", acknowledgement="GPU-0=x:\nno " + "x" * 3000)
+    status = valid(inventory.build(snapshot(), told, identity=WHO, limit=LIMIT))
+    assert status["healthError"] == "No space left on device"
+    assert status["acknowledgement"].startswith("GPU-0=x: no xxx")
+    assert len(status["acknowledgement"]) == 2048
+
+
 def test_unknown_holders_are_said() -> None:
     assert valid(made(holders_known=False))["podResources"] == "Unavailable"
 

@@ -84,8 +84,8 @@ class Gpus:
     def acknowledge(self, name: str, since: datetime | None = None, *, of: str | None = None) -> tuple[str, ...]:
         self.now += 1
         moment = since or self.device(of or name).since
-        _, parts = self.table.acknowledge(f"{name}={since_text(moment)}", now=self.now, wall=self.wall)
-        return parts
+        _, answers = self.table.acknowledge(f"{name}={since_text(moment)}", now=self.now, wall=self.wall)
+        return tuple(part for answer in answers for part in answer.parts)
 
     def restart(self, *, boot: str = "boot-1", read_at: str = "boot-1") -> None:
         """The agent's process alone: what it kept is read again, its counts of driver loads begin anew."""

@@ -1,6 +1,12 @@
 """An admin's word that a failure of a GPU is over."""
 
+import itertools
+import re
+
 import pytest
+from device_agent.inventory import MAX_TEXT
+from device_agent.nvml.xids import ROWS
+from device_agent.snapshot import since_text
 from unit.health import news
 from unit.health.gpus import RULES, Gpus, gpu, mig
 
@@ -86,7 +92,8 @@ def test_a_text_that_names_no_failure_changes_nothing(text):
     gpus = Gpus(gpu(0))
     gpus.look()
     gpus.xid(news.RESET_XID)
-    assert gpus.table.acknowledge(text, now=gpus.now, wall=gpus.wall) == (frozenset(), ())
+    changed, answers = gpus.table.acknowledge(text, now=gpus.now, wall=gpus.wall)
+    assert (changed, [a for a in answers if a.parts]) == (frozenset(), [])
 
 
 def test_a_failure_of_a_gpu_may_be_acknowledged_by_its_uuid_or_by_a_partition():
@@ -97,3 +104,131 @@ def test_a_failure_of_a_gpu_may_be_acknowledged_by_its_uuid_or_by_a_partition():
         assert gpus.acknowledge(name, of="MIG-0-1-0") == ("GPU-0",)
         gpus.looks(3)
         assert gpus.seen() == {"MIG-0-1-0": True, "MIG-0-2-0": True}
+
+
+# Several failures of one GPU
+
+
+def test_every_open_failure_is_told_with_the_time_of_the_newest():
+    gpus = Gpus(gpu(0))
+    gpus.look()
+    gpus.xid(news.RESET_XID)
+    first = gpus.device("GPU-0").since
+    gpus.now += 5
+    gpus.xid(48)
+    device = gpus.device("GPU-0")
+    assert (device.reason, device.since) == ("Xid79", gpus.wall)
+    assert device.message.startswith("XID 79: the GPU has fallen off the PCIe bus; ")
+    assert f"; also XID 48 (a memory error that ECC could not correct) since {since_text(gpus.wall)}" in device.message
+    assert device.since > first
+
+
+def test_an_acknowledgement_ends_no_failure_that_began_after_its_moment():
+    gpus = Gpus(gpu(0))
+    gpus.look()
+    gpus.xid(news.RESET_XID)
+    first = gpus.device("GPU-0").since
+    gpus.now += 5
+    gpus.xid(48)
+    second = gpus.device("GPU-0").since
+    assert gpus.acknowledge("GPU-0", first) == ("GPU-0",)
+    gpus.looks(10)
+    device = gpus.device("GPU-0")
+    assert (device.reason, device.since, gpus.seen()) == ("Xid48", second, {"GPU-0": False})
+    assert "XID 79" not in device.message
+
+
+def test_an_acknowledgement_of_the_newest_ends_all_that_was_told_with_it():
+    gpus = Gpus(gpu(0))
+    gpus.look()
+    gpus.xid(news.RESET_XID)
+    gpus.now += 5
+    gpus.xid(48)
+    assert gpus.acknowledge("GPU-0") == ("GPU-0",)
+    gpus.looks(3)
+    assert gpus.seen() == {"GPU-0": True}
+
+
+def test_an_acknowledgement_of_a_bad_state_ends_no_failure_that_came_after_it():
+    gpus = Gpus(gpu(0))
+    gpus.look(GPU_0=news.ASKS)
+    began = gpus.device("GPU-0").since
+    gpus.now += 11
+    gpus.xid(news.RESET_XID)
+    assert gpus.acknowledge("GPU-0", began) == ()
+    gpus.looks(10)
+    assert gpus.seen() == {"GPU-0": False}
+
+
+def test_failures_of_one_second_are_told_apart():
+    """Times are told in whole seconds, and errors come in bursts: what is read must not stand for what was not."""
+    gpus = Gpus(gpu(0))
+    gpus.look()
+    gpus.xid(news.RESET_XID)
+    first = gpus.device("GPU-0").since
+    gpus.now -= 0.9
+    gpus.xid(48)
+    assert gpus.acknowledge("GPU-0", first) == ("GPU-0",)
+    assert gpus.device("GPU-0").reason == "Xid48"
+
+
+def test_a_failure_after_the_clock_went_back_is_no_acknowledged_one():
+    gpus = Gpus(gpu(0))
+    gpus.look()
+    gpus.now += 1000
+    gpus.xid(news.RESET_XID)
+    first = gpus.device("GPU-0").since
+    gpus.acknowledge("GPU-0", first)
+    gpus.now -= 500
+    gpus.xid(48)
+    assert gpus.device("GPU-0").since > first
+    assert gpus.acknowledge("GPU-0", first) == ()
+
+
+def test_a_partition_tells_what_its_gpu_has_failed_with_too():
+    gpus = Gpus(mig(0, gi=1), mig(0, gi=2))
+    gpus.look()
+    gpus.xid(48, "GPU-0/1/0")
+    gpus.now += 5
+    gpus.xid(news.RESET_XID)
+    one, two = gpus.device("MIG-0-1-0"), gpus.device("MIG-0-2-0")
+    assert "XID 48" in one.message
+    assert "XID 79" in one.message
+    assert "XID 48" not in two.message
+    assert one.since == two.since == gpus.wall
+    assert gpus.acknowledge("MIG-0-2-0") == ("GPU-0",)
+    assert gpus.device("MIG-0-1-0").reason == "Xid48", "of which the other tells nothing"
+    assert gpus.acknowledge("MIG-0-1-0") == ("GPU-0/1/0",)
+    gpus.looks(3)
+    assert gpus.seen() == {"MIG-0-1-0": True, "MIG-0-2-0": True}
+
+
+def test_whatever_comes_together_is_told_within_the_inventorys_words():
+    for first in ROWS:
+        gpus = Gpus(gpu(0))
+        gpus.look()
+        for row in (first, *ROWS):
+            gpus.xid(row.xid)
+        message = gpus.device("GPU-0").message
+        assert len(message) <= MAX_TEXT
+        told = {int(number) for number in re.findall(r"\b\d+\b", message)}
+        assert {row.xid for row in ROWS} <= told
+    long = [row.xid for row in sorted(ROWS, key=lambda row: len(row.meaning + row.advice))[-3:]]
+    for order in itertools.permutations(long):
+        gpus = Gpus(gpu(0))
+        for xid in order:
+            gpus.xid(xid)
+        message = gpus.device("GPU-0").message
+        assert len(message) <= MAX_TEXT
+        assert all(f"XID {xid}" in message for xid in order)
+    gpus = Gpus(gpu(0, problem=("CompanionMissing", "x" * 4000)))
+    gpus.xid(news.RESET_XID)
+    device = gpus.device("GPU-0")
+    assert (device.reason, device.since, len(device.message)) == ("CompanionMissing", gpus.wall, MAX_TEXT)
+    assert "…; also XID 79 (" in device.message
+
+
+def test_what_an_admin_may_do_stands_in_the_message_of_a_failure_that_waits_for_a_reset():
+    gpus = Gpus(gpu(0))
+    gpus.xid(news.RESET_XID)
+    assert "an acknowledgement (docs/health.md)" in gpus.device("GPU-0").message

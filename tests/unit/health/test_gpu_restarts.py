@@ -1,9 +1,12 @@
 """What is known of GPUs over a restart of the agent, a reload of the driver, a reboot of the node."""
 
+from dataclasses import replace
+
 import pytest
+from device_agent.contract.document import HealthRules, XidRule
 from device_agent.health import Driver
 from unit.health import news
-from unit.health.gpus import Gpus, gpu
+from unit.health.gpus import RULES, Gpus, gpu, gpu_resource
 
 
 @pytest.mark.parametrize("xid", [news.RESET_XID, news.QUIET_XID])
@@ -68,6 +71,24 @@ def test_an_action_asked_for_before_the_restart_and_not_after_it_is_a_reset():
     gpus.look(GPU_0=news.ASKS)
     gpus.restart()
     gpus.looks(3, GPU_0=news.NONE)
+    assert gpus.seen() == {"GPU-0": True}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (RULES, replace(RULES, ignore_xids=(news.RESET_XID,))),
+        (HealthRules(xids=(XidRule(94),)), HealthRules()),
+    ],
+)
+def test_an_xid_that_is_ignored_since_an_edit_that_restarted_the_agent_is_no_failure(before, after):
+    gpus = Gpus(gpu(0), resources=(gpu_resource(health=before),))
+    gpus.look()
+    gpus.xid(94 if before.xids else news.RESET_XID)
+    assert gpus.seen() == {"GPU-0": False}
+    gpus.resources = (gpu_resource(health=after),)
+    gpus.restart()
+    gpus.looks(3)
     assert gpus.seen() == {"GPU-0": True}
 
 

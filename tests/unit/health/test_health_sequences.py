@@ -3,12 +3,13 @@
 A sequence is a list of moments. At each, things happen to some GPUs, and the library is looked at or not.
 """
 
+import re
 from dataclasses import dataclass, field
 
-from device_agent.conditions import RECOVERING
 from device_agent.health import Answer, Check
 from device_agent.snapshot import Health
-from hypothesis import event, example, given, settings
+from device_agent.verdicts import RECOVERING
+from hypothesis import assume, event, example, given, settings
 from hypothesis import strategies as st
 from unit.health import news
 from unit.health.gpus import RULES, Gpus, gpu, mig
@@ -122,6 +123,40 @@ def test_since_moves_with_the_state_or_a_new_failure_and_bad_news_have_a_reason(
             else:
                 assert reason == ("NoAnswer" if unanswered else "")
         before = now
+
+
+BURSTS = st.lists(st.tuples(st.sampled_from(PARTS), st.sampled_from([79, 48, 95, 74]), st.sampled_from([0, 1, 20])))
+
+
+@settings(deadline=None, max_examples=300)
+@given(moments, BURSTS, moments, BURSTS, st.sampled_from([u.id for u in UNITS]))
+def test_an_acknowledgement_ends_exactly_what_was_read(before, burst, between, later, read):
+    """Between the moment at which an admin reads the inventory and the annotation anything may happen."""
+    gpus = Gpus(*UNITS)
+
+    def happen(sequence, errors):
+        for moment in sequence:
+            apply(gpus, moment)
+        for part, number, seconds in errors:
+            gpus.now += seconds - 1  # of which one passes by itself
+            gpus.xid(number, part)
+
+    def failures() -> set:
+        return {(part, f.xid, f.since) for _, part, found in gpus.table.conditions.parts() for f in found}
+
+    happen(before, burst)
+    device = gpus.device(read)
+    assume(device.reason)
+    known = {f for f in failures() if f[0] in device.unit.parts}
+    for _, number, _ in known:
+        assert re.search(rf"(XID|\d,) {number}\b", device.message), device.message
+    happen(between, later)
+    before_it = failures()
+    gpus.acknowledge(read, device.since)
+    ended = before_it - failures()
+    assert ended <= known, "what came later, or was not told"
+    if device.since in {since for _, _, since in known & before_it}:
+        assert ended == known & before_it
 
 
 @settings(deadline=None, max_examples=200)

@@ -66,6 +66,37 @@ async def test_a_disk_that_is_slow_at_the_start_costs_no_failure(tmp_path: Path)
     task.cancel()
 
 
+class OthersSlow(NodeState):
+    """What other objects kept is not read before `spins`."""
+
+    def __init__(self, device_plugins: Path, *, uid: str) -> None:
+        super().__init__(device_plugins, object_uid=uid)
+        self.spins = threading.Event()
+
+    def recall_others(self, *, boot_id: str) -> tuple[tuple[Record, ...], str]:
+        self.spins.wait(30)
+        return super().recall_others(boot_id=boot_id)
+
+
+async def test_what_other_objects_kept_holds_up_nothing_of_our_own(tmp_path: Path) -> None:
+    for uid, part in ((UID, "GPU-0"), ("other", "GPU-1")):
+        gpus = Gpus(gpu(0), gpu(1))
+        gpus.look()
+        gpus.xid(RESET_XID, part)
+        NodeState(tmp_path, object_uid=uid).remember_health(gpus.table.conditions.records(), boot_id="b")
+    disk, table = OthersSlow(tmp_path, uid=UID), DeviceTable(Document((gpu_resource(),)))
+    health = HealthWatch(table, disk, boot="b", settings=QUICK, changed=lambda _: None)
+    await health.recall()
+    table.apply_selection(selection(gpu(0), gpu(1)), now=1.0, wall=wall(1))
+    assert [a.healthy for a in table.listed(NAME)] == [False, True]
+    assert "not read yet" in health.problem
+    task = asyncio.create_task(health.run())
+    disk.spins.set()
+    await until(lambda: [a.healthy for a in table.listed(NAME)] == [False, False])
+    await until(lambda: health.problem == "")
+    task.cancel()
+
+
 async def until(condition: Callable[[], bool]) -> None:
     for _ in range(1000):
         if condition():

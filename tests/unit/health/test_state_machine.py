@@ -4,6 +4,7 @@ import itertools
 from dataclasses import replace
 
 import pytest
+from device_agent import verdicts
 from device_agent.contract.document import Clears, HealthRules
 from device_agent.health import (
     NO_ACTION,
@@ -20,6 +21,7 @@ from device_agent.health import (
     failed,
     step,
 )
+from device_agent.snapshot import since_text
 from unit.agent_core.samples import wall
 
 RULES = HealthRules(failure_threshold=3, recovery_threshold=2)
@@ -164,8 +166,12 @@ def test_the_first_failure_that_stays_is_the_cause_and_the_others_are_named():
         happened = replace(failure(clears, cause=cause), since=wall(second))
         condition = failed(condition, happened, RULES, wall=wall(second))
     assert condition.cause == "Xid79"
-    assert condition.message == "Xid79 happened; also Xid74, Xid119"
-    assert condition.since == wall(1)
+    assert condition.message == "Xid79 happened"
+    message = verdicts.of([condition], RULES, unanswered="").message
+    assert message == (
+        f"Xid79 happened; also Xid74 happened since {since_text(wall(1))}; also Xid119 happened since {since_text(wall(3))}"
+    )
+    assert condition.since == wall(3), "of the newest"
 
 
 def test_a_failed_check_below_the_threshold_is_told():

@@ -202,6 +202,15 @@ CAUSES: dict[str, tuple[dict[str, Any], tuple[str, str, str]]] = {
         {"pods": (pod(),), "inventories": (inventory(podResources="Unavailable"),)},
         ("Serving", "PodResourcesUnavailable", "agent.kubeletRootDir"),
     ),
+    "health not kept": (
+        {
+            "pods": (pod(),),
+            "inventories": (
+                inventory(healthError="the disk hangs", devices=[device(health="Unhealthy", reason="Missing")]),
+            ),
+        },
+        ("Serving", "HealthNotKept", "the disk hangs"),
+    ),
     "unhealthy device": (
         {"pods": (pod(),), "inventories": (inventory(devices=[device(health="Unhealthy", reason="Missing")]),)},
         ("Serving", "DevicesUnhealthy", "1 of 1 devices Unhealthy: kvm (Missing)"),

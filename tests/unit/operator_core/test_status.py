@@ -498,6 +498,18 @@ def test_unhealthy_devices_degrade_by_name():
     assert conditions(found)["Ready"][0] == "True"
 
 
+def test_health_that_is_not_kept_degrades_beside_the_devices_that_it_concerns():
+    bad = [device(health="Unhealthy", reason="Xid79")]
+    seen = inventory(healthError="could not be kept on the node: No space left on device", devices=bad)
+    found = status(nodes=(node(),), pods=(pod(),), inventories=(seen,))
+    assert conditions(found)["Degraded"] == ("True", "HealthNotKept")
+    assert message(found, "Degraded") == (
+        "Serving HealthNotKept on node node-1: could not be kept on the node: No space left on device; "
+        "1 device Unhealthy on node node-1: Xid79 1"
+    )
+    assert conditions(found)["Ready"][0] == "True"
+
+
 def test_before_all_lists_are_read_nothing_is_claimed():
     found = status(**fleet(1), complete=False)
     assert {kind: s for kind, (s, _) in conditions(found).items()} == {

@@ -1,0 +1,100 @@
+"""Files of objects that are gone are removed, and nothing that anybody may still need."""
+
+import asyncio
+import json
+import os
+from pathlib import Path
+
+import pytest
+from device_agent import claims
+from device_agent.claims import Claim
+from device_agent.litter import Litter, sweep
+from device_agent.settings import Settings
+from unit.agent_core.samples import NAME, held, unit
+
+OURS, THEIRS = "0f6f4a52", "11111111"
+NOW, AGE, DAY = 100 * 86_400.0, 30 * 86_400.0, 86_400.0
+CLAIM = claims.dump((Claim.of(unit("a", replicas=2), exclusive=True),))
+
+
+def left(root: Path, name: str, *, days: float, content: bytes = b"{}") -> Path:
+    path = root / "device-operator" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    os.utime(path, (NOW - days * DAY, NOW - days * DAY))
+    return path
+
+
+def swept(root: Path, holders=None) -> set[str]:
+    return set(sweep(root, object_uid=OURS, boot_id="this", now=NOW, age=AGE, holders=holders))
+
+
+def health(boot: object) -> bytes:
+    return json.dumps({"version": 1, "bootId": boot, "conditions": []}).encode()
+
+
+@pytest.mark.parametrize(
+    ("name", "days", "content", "holders", "goes"),
+    [
+        (f"config/{THEIRS}.json", 31, b"{}", {}, True),
+        (f"config/{THEIRS}.json", 29, b"{}", {}, False),
+        (f"config/{THEIRS}.json", -31, b"{}", {}, False),
+        (f"config/{OURS}.json", 31, b"{}", {}, False),
+        (f"config/.{THEIRS}.json.x1", 2, b"{", {}, True),
+        (f"config/.{OURS}.json.x1", 2, b"{", {}, True),
+        (f"config/.{OURS}.json.x1", 0, b"{", {}, False),
+        (f"health/{THEIRS}.json", 0, health("another"), {}, True),
+        (f"health/{THEIRS}.json", 99, health("this"), {}, False),
+        (f"health/{THEIRS}.json", 99, health(1), {}, False),
+        (f"health/{THEIRS}.json", 99, b"{gar", {}, False),
+        (f"health/{OURS}.json", 99, health("another"), {}, False),
+        (f"claims/{THEIRS}.json", 31, CLAIM, {}, True),
+        (f"claims/{THEIRS}.json", 29, CLAIM, {}, False),
+        (f"claims/{THEIRS}.json", 31, CLAIM, held("b"), True),
+        (f"claims/{THEIRS}.json", 31, CLAIM, held("a"), False),
+        (f"claims/{THEIRS}.json", 31, CLAIM, held("a::1"), False),
+        (f"claims/{THEIRS}.json", 31, CLAIM, {NAME: {"a": ()}}, True),
+        (f"claims/{THEIRS}.json", 31, CLAIM, None, False),
+        (f"claims/{THEIRS}.json", 31, b"{gar", None, True),
+        (f"claims/{OURS}.json", 31, CLAIM, {}, False),
+        ("claims/something-else", 99, b"", {}, False),
+        (f"seats/{THEIRS}.json", 99, b"", {}, False),
+    ],
+)
+def test_what_goes_and_what_stays(tmp_path, *, name, days, content, holders, goes):
+    path = left(tmp_path, name, days=days, content=content)
+    assert swept(tmp_path, holders) == ({name} if goes else set())
+    assert path.exists() is not goes
+
+
+def test_without_a_boot_id_no_health_is_of_another_boot(tmp_path):
+    left(tmp_path, f"health/{THEIRS}.json", days=0, content=health("another"))
+    assert sweep(tmp_path, object_uid=OURS, boot_id="", now=NOW, age=AGE, holders={}) == []
+
+
+def test_own_files_are_touched_so_that_nobody_takes_them_for_left(tmp_path):
+    path = left(tmp_path, f"config/{OURS}.json", days=31)
+    swept(tmp_path)
+    assert path.stat().st_mtime > NOW
+
+
+def test_a_node_without_the_directory_has_no_litter(tmp_path):
+    assert swept(tmp_path) == set()
+
+
+async def test_it_is_looked_after_by_itself(tmp_path):
+    path = left(tmp_path, f"claims/{THEIRS}.json", days=31, content=CLAIM)
+    asked = []
+
+    def holders():
+        asked.append(path.exists())
+        return held("a") if len(asked) == 1 else {}
+
+    settings = Settings().with_values("litter_first=0.01", "litter_interval=0.01")
+    litter = Litter(tmp_path, object_uid=OURS, boot_id="this", settings=settings, holders=holders)
+    task = asyncio.create_task(litter.run())
+    async with asyncio.timeout(10):
+        while path.exists():  # noqa: ASYNC110 - the file is what there is to wait for
+            await asyncio.sleep(0.01)
+    task.cancel()
+    assert asked[:2] == [True, True]

@@ -1,0 +1,170 @@
+"""What an admin is told of each item of an acknowledgement, in the node's inventory."""
+
+from pathlib import Path
+
+import pytest
+from device_agent.healthwatch import HealthWatch
+from device_agent.nodestate import NodeState
+from device_agent.settings import Settings
+from device_agent.snapshot import since_text
+from unit.health import news
+from unit.health.gpus import Gpus, gpu, mig
+
+SECOND = "2026-01-01T00:00:12Z"
+
+
+def failing() -> Gpus:
+    """GPU-0 fails at 12 s with one XID; GPU-1 is fine; the state of GPU-2 is bad."""
+    gpus = Gpus(gpu(0), gpu(1), gpu(2))
+    gpus.look(GPU_2=news.BAD)
+    gpus.xid(news.RESET_XID)
+    assert since_text(gpus.device("GPU-0").since) == SECOND
+    return gpus
+
+
+def words(gpus: Gpus, text: str) -> list[str]:
+    return [answer.words for answer in gpus.table.acknowledge(text, now=gpus.now, wall=gpus.wall)[1]]
+
+
+RIGHT = f"; what has failed now is GPU-0={SECOND} (Xid79)"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("garbage", f"garbage: must read <device>=<since>{RIGHT}"),
+        ("GPU-0", f"GPU-0: must read <device>=<since>{RIGHT}"),
+        ("GPU-0=", f"GPU-0=: must read <device>=<since>{RIGHT}"),
+        ("GPU-0=yesterday", f"GPU-0=yesterday: must read <device>=<since>{RIGHT}"),
+        ("GPU-0=2026-01-01 00:00:12", f"GPU-0=2026-01-01 00:00:12: must read <device>=<since>{RIGHT}"),
+        (f"GPU-9={SECOND}", f"GPU-9={SECOND}: no device and no GPU here has this name{RIGHT}"),
+        ("GPU-0=2026-01-01T00:00:13Z", f"GPU-0=2026-01-01T00:00:13Z: no failure of it began at that moment{RIGHT}"),
+        (f"GPU-1={SECOND}", f"GPU-1={SECOND}: it has no failure now"),
+        (
+            "GPU-2=2026-01-01T00:00:11Z",
+            "GPU-2=2026-01-01T00:00:11Z: it has no failure that this could end: it stays RowRemapFailed until its checks are good",
+        ),
+    ],
+)
+def test_each_mistake_has_its_own_words_and_what_would_be_right(text, told):
+    gpus = failing()
+    assert words(gpus, text) == [told]
+    assert gpus.seen()["GPU-0"] is False
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f" GPU-0 = {SECOND} ",
+        f"GPU-0={SECOND},",
+        f"foo , GPU-0={SECOND}",
+        "GPU-0=2026-01-01T01:00:12+01:00",
+        "GPU-0=2026-01-01 00:00:12Z",
+    ],
+)
+def test_blanks_and_ways_to_write_a_time_mean_nothing(text):
+    gpus = failing()
+    taken = [w for w in words(gpus, text) if "taken" in w]
+    [told] = taken
+    assert told.endswith(f"taken at {since_text(gpus.wall)}, Xid79 ended; Healthy when its checks are good")
+    gpus.looks(3, GPU_2=news.BAD)
+    assert gpus.seen() == {"GPU-0": True, "GPU-1": True, "GPU-2": False}
+
+
+def test_a_wrong_item_beside_a_right_one_is_told_too():
+    gpus = failing()
+    wrong, right = words(gpus, f"foo,GPU-0={SECOND}")
+    assert wrong.startswith("foo: must read")
+    assert "taken" in right
+
+
+def test_of_many_failures_a_few_are_named():
+    gpus = Gpus(*(gpu(n) for n in range(5)))
+    for n in range(5):
+        gpus.xid(news.RESET_XID, f"GPU-{n}")
+    [told] = words(gpus, "x")
+    assert told.count("Xid79") == 3
+    assert told.endswith(" and 2 more")
+
+
+def test_a_partition_is_told_what_its_gpu_has_failed_with():
+    gpus = Gpus(mig(0, gi=1), mig(0, gi=2))
+    gpus.xid(news.RESET_XID)
+    since = since_text(gpus.wall)
+    assert words(gpus, "MIG-0-2-0=2020-01-01T00:00:00Z") == [
+        f"MIG-0-2-0=2020-01-01T00:00:00Z: no failure of it began at that moment; what has failed now is GPU-0={since} (Xid79)"
+    ]
+
+
+def test_no_annotation_is_too_long():
+    gpus = failing()
+    told = words(gpus, ",".join([*(f"x{n}" for n in range(100_000)), f"GPU-0={SECOND}"]))
+    assert (len(told), told[-1]) == (257, "only the first 256 items are read")
+    assert gpus.device("GPU-0").reason == "Xid79"
+
+
+def test_the_page_for_admins_has_the_answers():
+    page = (Path(__file__).parents[3] / "docs/health.md").read_text()
+    gpus = failing()
+    asked = [
+        "x", f"GPU-9={SECOND}", "GPU-0=2020-01-01T00:00:00Z", "GPU-2=2026-01-01T00:00:11Z", f"GPU-1={SECOND}", f"GPU-0={SECOND}"
+    ]  # fmt: skip
+    for answer in words(gpus, ",".join(asked)):
+        kind = answer.partition(": ")[2].partition(";")[0].partition(" until")[0].partition(" at 2026")[0]
+        assert f"| `{kind}" in page
+
+
+@pytest.fixture
+def gpus() -> Gpus:
+    return failing()
+
+
+@pytest.fixture
+def told() -> list[frozenset[str]]:
+    return []
+
+
+@pytest.fixture
+async def watch(gpus: Gpus, told: list[frozenset[str]], tmp_path: Path) -> HealthWatch:
+    state = NodeState(tmp_path, object_uid="uid")
+    return HealthWatch(gpus.table, state, boot="b", settings=Settings(), changed=told.append)
+
+
+async def test_what_was_taken_stays_told_while_the_annotation_stays(
+    gpus: Gpus, watch: HealthWatch, told: list[frozenset[str]]
+) -> None:
+    assert watch.awaiting
+    text = f"GPU-0={SECOND}"
+    watch.acknowledge(text)
+    first = watch.acknowledgement
+    assert first.startswith(f"{text}: taken at ")
+    for _ in range(3):
+        gpus.look()
+        watch.acknowledge(text)
+        assert watch.acknowledgement == first
+    news_of_it = len(told)
+    watch.acknowledge(text)
+    assert len(told) == news_of_it, "nothing new is nothing to tell"
+    watch.acknowledge("")
+    assert (watch.acknowledgement, len(told)) == ("", news_of_it + 1)
+
+
+async def test_a_later_failure_is_told_instead_of_the_one_that_was_taken(gpus: Gpus, watch: HealthWatch) -> None:
+    text = f"GPU-0={SECOND}"
+    watch.acknowledge(text)
+    gpus.xid(news.RESET_XID)
+    watch.acknowledge(text)
+    assert watch.acknowledgement == (
+        f"{text}: no failure of it began at that moment; what has failed now is GPU-0={since_text(gpus.wall)} (Xid79)"
+    )
+
+
+async def test_an_annotation_is_asked_for_also_while_a_state_alone_is_bad(tmp_path: Path) -> None:
+    gpus = Gpus(gpu(0))
+    watch = HealthWatch(
+        gpus.table, NodeState(tmp_path, object_uid="uid"), boot="b", settings=Settings(), changed=lambda _: None
+    )
+    gpus.look()
+    assert not watch.awaiting
+    gpus.looks(3, GPU_0=news.BAD)
+    assert watch.awaiting
