@@ -43,6 +43,11 @@ class Device:
     unanswered: str = ""
 
     @property
+    def never_found(self) -> bool:
+        """No scan of this process has found it: PodResources has its id, an earlier process may have kept the rest."""
+        return not self.present and not self.kept_until
+
+    @property
     def ghost(self) -> bool:
         """Known from PodResources alone: no scan has found it."""
         return not self.unit.source

@@ -174,9 +174,9 @@ def _why_gone(
     """(reason, message) of a device that the last selection does not have under this name and id."""
     unit = device.unit
     note = selection.notes.get(unit.entry, "")
+    if device.never_found and note:
+        return DRIVER_UNAVAILABLE, f"a pod holds it, and whether it is there cannot be told: {note}"
     if device.ghost and unit.entry in entries:
-        if note:
-            return DRIVER_UNAVAILABLE, f"a pod holds it, and whether it is there cannot be told: {note}"
         return MISSING, "the kubelet says that it is in use, and no scan has found it"
     if refused := selection.refused.get(unit.resource) or selection.refused.get(unit.entry):
         return DRAINING, refused
