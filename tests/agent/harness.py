@@ -194,7 +194,7 @@ class AgentProcess:
         self._reader.join(5)
 
     def tracebacks(self) -> list[str]:
-        return [f"{r['message']}: {r['traceback']}" for r in self.log if "traceback" in r] + self.noise
+        return [f"{r['logger']}: {r['message']}: {r['traceback']}" for r in self.log if "traceback" in r] + self.noise
 
 
 class Start:

@@ -137,9 +137,15 @@ class ResourceServer:
             raise sockets.SocketError(
                 f"no socket can be made in {directory}: it must be there and writable for the agent"
             ) from error
-        await server.start()
         self._ending = False
-        self._server, self.path = server, path
+        self._server, self.path = server, path  # whoever gives up meanwhile stops it
+        starting = self._loop.create_task(server.start())
+        try:
+            await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            # a start that is cancelled breaks the server's loop, which then ends by an InvalidStateError
+            await asyncio.wait([starting])
+            raise
 
     async def end_streams(self) -> bool:
         """Ends every ListAndWatch from this side; whether there was one.
