@@ -221,7 +221,9 @@ class Kubelet:
                 self._tell(f"{name}: a list on the stream of an older registration")
             for other, devices in self.devices.items():
                 peer = self.clients.get(other)  # of a plugin that is gone the kubelet keeps what it had, unhealthy
-                if other != name and peer and peer.listed and (both := devices.keys() & found.keys()):
+                # one that is on its way out there and nobody has is neither chosen nor looked for: the streams may cross
+                usable = {i for i, (health, _) in devices.items() if health == "Healthy"} | self.held(other)
+                if other != name and peer and peer.listed and (both := usable & devices.keys() & found.keys()):
                     self._tell(f"{sorted(both)} in {name} and {other}")
             # the kubelet would read a field of the missing entry, from 1.34 on
             known = self.devices.get(name, {}).keys()
