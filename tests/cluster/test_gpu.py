@@ -81,6 +81,23 @@ def test_a_pod_gets_the_nodes_of_exactly_its_gpu(kube: Kube, driver: Scenario):
             assert f"nodes {wanted}" in log
 
 
+def test_a_gpu_that_a_pod_holds_under_its_former_name_is_offered_to_nobody_by_a_new_agent(kube: Kube, driver: Scenario):
+    shared = "nvidia.com/gpu.shared"
+    access = {"driverAccess": driver_root(driver)}
+    with served(kube, gpu(), **access):
+        kube.wait_node("node-1", GPU, 8, 8)
+        with kube.pod("holder", limits={GPU: 1}, node="node-1"):
+            held = kube.pod_env("holder", "NVIDIA_VISIBLE_DEVICES")
+            # another pod template besides: the agent that comes has never had the former name
+            with served(kube, gpu(shared, sharing={"replicas": 2}), logLevel="Debug", **access):
+                kube.wait_node("node-1", shared, 14, 16)
+                rows = kube.inventory("gpus", "node-1")["status"]["devices"]
+                told = {d["resource"]: d["reason"] for d in rows if d["id"] == held}
+                assert told == {GPU: "Draining", shared: "HeldAs"}
+                kube("delete", "pod", "holder", "--grace-period=0", "--force", "--wait=true")
+                kube.wait_node("node-1", shared, 16, 16, seconds=90)
+
+
 def test_mig_devices_of_three_profiles_and_a_new_partition_while_running(kube: Kube, driver: Scenario):
     driver.gpus = a100s(2)
     driver.repartition(0, ["3g.20gb", "2g.10gb", "1g.5gb", "1g.5gb"])
