@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
@@ -187,7 +188,16 @@ class Kube:
         """pod name -> device ids of the resource, as the node's kubelet lists them (PodResources v1)."""
         from podresources import list_held
 
-        return list_held(self.cluster.node_dir(node_index) / "pod-resources" / "kubelet.sock", resource=resource)
+        return list_held(self._pod_resources(node_index), resource=resource)
+
+    def listed_pods(self, node_index: int) -> set[str]:
+        """Names of the pods that the node's kubelet knows."""
+        from podresources import list_pods
+
+        return list_pods(self._pod_resources(node_index))
+
+    def _pod_resources(self, node_index: int) -> Path:
+        return self.cluster.node_dir(node_index) / "pod-resources" / "kubelet.sock"
 
 
 def device_plugin_config(name: str, spec: Object) -> Object:

@@ -7,8 +7,23 @@ import grpc
 from device_agent.kubelet.proto import podresources_pb2
 
 
+def list_pods(socket: Path) -> set[str]:
+    """Names of all pods that the kubelet has heard of and that have not ended, with devices or without."""
+    return {pod.name for pod in _list(socket).pod_resources}
+
+
 def list_held(socket: Path, *, resource: str) -> dict[str, list[str]]:
     """pod name -> ids of the resource, sorted, over all its containers."""
+    held: dict[str, list[str]] = {}
+    for pod in _list(socket).pod_resources:
+        for container in pod.containers:
+            for device in container.devices:
+                if device.resource_name == resource:
+                    held.setdefault(pod.name, []).extend(device.device_ids)
+    return {name: sorted(ids) for name, ids in held.items()}
+
+
+def _list(socket: Path) -> podresources_pb2.ListPodResourcesResponse:
     with tempfile.TemporaryDirectory(prefix="pr-") as short:  # a unix socket's path has at most 107 bytes
         link = Path(short) / "s"
         link.symlink_to(socket)
@@ -18,11 +33,4 @@ def list_held(socket: Path, *, resource: str) -> dict[str, list[str]]:
                 request_serializer=podresources_pb2.ListPodResourcesRequest.SerializeToString,
                 response_deserializer=podresources_pb2.ListPodResourcesResponse.FromString,
             )
-            answer = ask(podresources_pb2.ListPodResourcesRequest(), timeout=10)
-    held: dict[str, list[str]] = {}
-    for pod in answer.pod_resources:
-        for container in pod.containers:
-            for device in container.devices:
-                if device.resource_name == resource:
-                    held.setdefault(pod.name, []).extend(device.device_ids)
-    return {name: sorted(ids) for name, ids in held.items()}
+            return ask(podresources_pb2.ListPodResourcesRequest(), timeout=10)
