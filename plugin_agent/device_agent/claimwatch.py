@@ -77,12 +77,11 @@ class ClaimWatch:
         if own or look.others is not self._others:
             self._changed(self._table.apply_claims(own, look.others, now=time.monotonic(), wall=datetime.now(tz=UTC)))
         self._others = look.others
-        records = claims.records()
         if look.own is not None and look.own is not self._own:
             self._own = look.own
-            if records != look.own:
+            if claims.records() != look.own:
                 self._kept = _NOT  # another process of this object has written over what this one offers
-        if records and not look.written:
+        if not look.written and claims.records():
             self._kept = _NOT
         return True
 

@@ -17,13 +17,12 @@ from typing import Final
 from device_agent import claimstore, healthmemory
 from device_agent.claims import Claim, ClaimsError
 from device_agent.holders import Holders
-from device_agent.nodestate import DIRECTORY, MAX_HEALTH_BYTES
+from device_agent.nodestate import CONFIG, DIRECTORY, HEALTH, MAX_HEALTH_BYTES
 from device_agent.settings import Settings
 from device_agent.worker import Worker, WorkerBusyError
 
 logger = logging.getLogger(__name__)
 
-_CONFIG, _HEALTH = "config", "health"
 _UNFINISHED_SECONDS: Final = 86_400.0
 """A file that is half written is replaced in milliseconds; an older one is a killed agent's."""
 
@@ -58,7 +57,7 @@ def sweep(
 
 
 def _files(root: Path) -> Iterator[tuple[Path, float]]:
-    for name in (_CONFIG, _HEALTH, claimstore.CLAIMS):
+    for name in (CONFIG, HEALTH, claimstore.CLAIMS):
         with suppress(FileNotFoundError), os.scandir(root / name) as entries:
             for entry in entries:
                 with suppress(FileNotFoundError):
@@ -67,7 +66,7 @@ def _files(root: Path) -> Iterator[tuple[Path, float]]:
 
 
 def _useless(path: Path, *, old: bool, boot_id: str, holders: Holders | None) -> bool:
-    if path.parent.name == _HEALTH:
+    if path.parent.name == HEALTH:
         return _of_another_boot(path, boot_id)
     if path.parent.name == claimstore.CLAIMS and old:
         try:

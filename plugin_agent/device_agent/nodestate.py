@@ -26,6 +26,9 @@ from device_agent.keptfile import private, write_whole
 
 DIRECTORY: Final = "device-operator"
 """Below the device-plugins directory."""
+CONFIG: Final = "config"
+HEALTH: Final = "health"
+"""Below that, with a file for each object."""
 
 MAX_HEALTH_BYTES: Final = 32 * 1024 * 1024
 """20,000 ids of 32 resources would be less; anything beyond is not ours."""
@@ -61,8 +64,8 @@ class NodeState:
         if not _UID.fullmatch(object_uid):
             raise ObjectUidError(f"{object_uid!r} is no object uid")
         self.directory = device_plugins / DIRECTORY
-        self._config = self.directory / "config" / f"{object_uid}.json"
-        self._health = self.directory / "health" / f"{object_uid}.json"
+        self._config = self.directory / CONFIG / f"{object_uid}.json"
+        self._health = self.directory / HEALTH / f"{object_uid}.json"
 
     def remember(self, raw: bytes) -> str | None:
         """Keep the document in force. Returns why that failed, or None."""
@@ -104,15 +107,9 @@ class NodeState:
 
     def recall(self) -> tuple[Remembered | None, str]:
         """The document last kept, and '' or why there is none; both empty-handed when none was ever kept."""
-        try:
-            with self._config.open("rb") as file:
-                raw = file.read(MAX_DOCUMENT_BYTES + 1)
-        except FileNotFoundError:
-            return None, ""
-        except OSError as error:
-            return None, f"the configuration kept on the node cannot be read: {error}"
-        if len(raw) > MAX_DOCUMENT_BYTES:
-            return None, f"the configuration kept on the node is longer than {MAX_DOCUMENT_BYTES:,} bytes"
+        raw, why = _bytes(self._config, limit=MAX_DOCUMENT_BYTES)
+        if raw is None:
+            return None, why and f"the configuration kept on the node {why}"
         try:
             document = parse(raw)
         except ContractError as error:
@@ -129,16 +126,24 @@ def _written(path: Path) -> float:
         return 0.0  # gone meanwhile
 
 
-def _recall_health(path: Path, *, boot_id: str, only: Kind | None = None) -> tuple[tuple[Record, ...], str]:
+def _bytes(path: Path, *, limit: int) -> tuple[bytes | None, str]:
+    """What is in a file, or None and why; '' where there is no such file."""
     try:
         with path.open("rb") as file:
-            raw = file.read(MAX_HEALTH_BYTES + 1)
+            raw = file.read(limit + 1)
     except FileNotFoundError:
-        return (), ""
+        return None, ""
     except OSError as error:
-        return (), f"cannot be read: {error}"
-    if len(raw) > MAX_HEALTH_BYTES:
-        return (), f"is longer than {MAX_HEALTH_BYTES:,} bytes"
+        return None, f"cannot be read: {error}"
+    if len(raw) > limit:
+        return None, f"is longer than {limit:,} bytes"
+    return raw, ""
+
+
+def _recall_health(path: Path, *, boot_id: str, only: Kind | None = None) -> tuple[tuple[Record, ...], str]:
+    raw, why = _bytes(path, limit=MAX_HEALTH_BYTES)
+    if raw is None:
+        return (), why
     try:
         return healthmemory.parse(raw, boot_id=boot_id, only=only), ""
     except healthmemory.HealthMemoryError as error:
