@@ -1,19 +1,20 @@
-"""News of the driver on their way to the table: storms of one error cost no more than one."""
+"""The wiring of health: news on their way to the table and to whoever is told, memory to and from a slow disk."""
 
 import asyncio
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from device_agent.conditions import Record
-from device_agent.contract.document import Document
+from device_agent.contract.document import Document, HealthRules
 from device_agent.devices import DeviceTable
 from device_agent.healthwatch import HealthWatch
 from device_agent.nodestate import NodeState
 from device_agent.nvml.model import XidEvent
 from device_agent.settings import Settings
-from unit.agent_core.samples import NAME, selection, wall
+from unit.agent_core.samples import NAME, Steps, resource, selection, unit, wall
 from unit.health.gpus import Gpus, gpu, gpu_resource
 from unit.health.news import HARMLESS_XID, RESET_XID
 
@@ -121,3 +122,54 @@ async def test_a_storm_of_one_error_is_taken_once_and_errors_of_programs_wake_no
     assert len(told) == 2, "of another GPU it is other news"
     health.xid(replace(event, at=100.2))
     assert len(taken) == 4
+
+
+async def test_a_list_that_changes_while_an_acknowledgement_is_read_is_told(tmp_path: Path) -> None:
+    """The inventory is read every now and then, annotated or not; what else was due by then must not be lost."""
+    steps = Steps(resource(health=HealthRules(removal_grace_seconds=60)))
+    steps.now = time.monotonic() - 600
+    told: list[frozenset[str]] = []
+    state = NodeState(tmp_path, object_uid="uid")
+    watch = HealthWatch(steps.table, state, boot="boot", settings=Settings(), changed=told.append)
+    steps.scan(unit("a"), unit("b"))
+    steps.scan(unit("a"))
+    steps.send()
+    steps.list({})
+    steps.list({})
+    assert steps.seen() == {"a": True, "b": False}  # it may return within its grace
+    watch.acknowledge("")
+    assert steps.seen() == {"a": True}
+    assert told == [frozenset({NAME})]
+
+
+class SlowWrites(NodeState):
+    """Its first write takes until `go` is set."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, object_uid="uid")
+        self.writing, self.go = threading.Event(), threading.Event()
+
+    def remember_health(self, records: Iterable[Record], *, boot_id: str) -> str:
+        if not self.writing.is_set():
+            self.writing.set()
+            self.go.wait(30)
+        return super().remember_health(records, boot_id=boot_id)
+
+
+async def test_what_is_new_when_the_process_ends_in_the_middle_of_a_write_is_kept_too(tmp_path: Path) -> None:
+    steps, state = Steps(), SlowWrites(tmp_path)
+    settings = Settings(health_last=20)
+    watch = HealthWatch(steps.table, state, boot="boot", settings=settings, changed=lambda _: None)
+    broken = [unit(device, problem=("CompanionMissing", "x")) for device in ("a", "b")]
+    steps.scan(broken[0])
+    watch.stirred()
+    running = asyncio.ensure_future(watch.run())
+    assert await asyncio.to_thread(state.writing.wait, 10)
+    steps.scan(*broken)
+    running.cancel()
+    closing = asyncio.ensure_future(watch.close())
+    await asyncio.sleep(0)
+    state.go.set()
+    await asyncio.wait_for(closing, 10)
+    records, problem = state.recall_health(boot_id="boot")
+    assert (problem, {r.name.rpartition(" ")[2] for r in records}) == ("", {"a", "b"})
