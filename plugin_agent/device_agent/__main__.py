@@ -15,7 +15,7 @@ from device_agent import __version__
 from device_agent.contract import names
 
 if TYPE_CHECKING:
-    from device_agent.apiclient import ApiServer
+    from device_agent.report.api_client import ApiServer
 
 _KUBELET = Path("/var/lib/kubelet")
 
@@ -152,12 +152,14 @@ def _serve(options: argparse.Namespace) -> int:
 
     import asyncio  # noqa: PLC0415
 
-    from device_agent import agent, inventory, telemetry  # noqa: PLC0415
-    from device_agent.apiclient import ApiError  # noqa: PLC0415
-    from device_agent.gpureport import Wanted  # noqa: PLC0415
-    from device_agent.nodestate import ObjectUidError  # noqa: PLC0415
+    from device_agent import agent  # noqa: PLC0415
     from device_agent.nvml import access  # noqa: PLC0415
-    from device_agent.settings import SettingError, Settings  # noqa: PLC0415
+    from device_agent.nvml.report import Wanted  # noqa: PLC0415
+    from device_agent.report import inventory  # noqa: PLC0415
+    from device_agent.report.api_client import ApiError  # noqa: PLC0415
+    from device_agent.runtime import metrics as telemetry  # noqa: PLC0415
+    from device_agent.runtime.settings import SettingError, Settings  # noqa: PLC0415
+    from device_agent.store.node_state import ObjectUidError  # noqa: PLC0415
 
     if options.log_level not in telemetry.LOG_LEVELS:
         return _wrong(f"{names.ENV_LOG_LEVEL}={options.log_level}: must be one of {', '.join(telemetry.LOG_LEVELS)}")
@@ -213,7 +215,7 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 def _api_server(options: argparse.Namespace, *, timeout: float) -> "ApiServer | None":
-    from device_agent.apiclient import ApiServer  # noqa: PLC0415
+    from device_agent.report.api_client import ApiServer  # noqa: PLC0415
 
     if options.report == "none":
         return None

@@ -17,39 +17,40 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from device_agent import inventory, report
-from device_agent.apiclient import ApiServer
-from device_agent.claimstore import ClaimStore
-from device_agent.claimwatch import ClaimWatch
-from device_agent.configuration import Configuration, Keeper
+from device_agent.allocate.topology import links_of
 from device_agent.contract.document import Document
-from device_agent.devices import DeviceTable
-from device_agent.dirwatch import DirectoryWatch
-from device_agent.discovery.found import Roots
+from device_agent.discovery.companions import NodeWatch
+from device_agent.discovery.scan_loop import Applied, ScanLoop
+from device_agent.discovery.scan_loop import Listeners as ScanListeners
 from device_agent.discovery.scanner import Scanner
-from device_agent.gpureport import GpuReport, Wanted
-from device_agent.gpuwatch import GpuWatch
-from device_agent.gpuwatch import Listeners as GpuListeners
-from device_agent.healthwatch import HealthWatch, boot_id
-from device_agent.holders import Holders
+from device_agent.discovery.source import Roots
 from device_agent.kubelet import sockets
 from device_agent.kubelet.allocatable import Allocatable
 from device_agent.kubelet.podresources import HolderPoll, PodResources
 from device_agent.kubelet.registration import KubeletDirectory, Registration
-from device_agent.litter import Litter
-from device_agent.nodestate import NodeState
-from device_agent.nodewatch import NodeWatch
+from device_agent.kubelet.served_names import Offers
 from device_agent.nvml.access import NOTHING_SET, Access
 from device_agent.nvml.model import NvmlView
-from device_agent.offers import Offers
-from device_agent.scanloop import Applied, ScanLoop
-from device_agent.scanloop import Listeners as ScanListeners
-from device_agent.settings import Settings
-from device_agent.snapshot import Health
-from device_agent.supervision import Supervisor
-from device_agent.telemetry import Metrics, ProbeServer, ResourceCount
-from device_agent.topology import links_of
-from device_agent.transitions import Transitions
+from device_agent.nvml.report import GpuReport, Wanted
+from device_agent.nvml.watch import GpuWatch
+from device_agent.nvml.watch import Listeners as GpuListeners
+from device_agent.report import inventory
+from device_agent.report import reporter as report
+from device_agent.report.api_client import ApiServer
+from device_agent.report.transitions import Transitions
+from device_agent.runtime.directory_watch import DirectoryWatch
+from device_agent.runtime.metrics import Metrics, ProbeServer, ResourceCount
+from device_agent.runtime.settings import Settings
+from device_agent.runtime.supervision import Supervisor
+from device_agent.store.claim_files import ClaimStore
+from device_agent.store.claim_watch import ClaimWatch
+from device_agent.store.configuration import Configuration, Keeper
+from device_agent.store.health_watch import HealthWatch, boot_id
+from device_agent.store.node_state import NodeState
+from device_agent.store.sweeper import Litter
+from device_agent.table.device_table import DeviceTable
+from device_agent.table.holders import Holders
+from device_agent.table.snapshot import Health
 
 logger = logging.getLogger(__name__)
 

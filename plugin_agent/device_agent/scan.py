@@ -14,13 +14,13 @@ from typing import Any
 from device_agent.contract import check
 from device_agent.contract.document import ContractError, Document, parse
 from device_agent.contract.names import ENV_DRIVER_ACCESS, MAX_DOCUMENT_BYTES
-from device_agent.discovery.found import Roots
 from device_agent.discovery.scanner import Scanner
+from device_agent.discovery.source import Roots
 from device_agent.nvml.access import parse as parse_access
 from device_agent.nvml.model import NvmlView
-from device_agent.selection import select
-from device_agent.settings import Settings
-from device_agent.units import Unit
+from device_agent.runtime.settings import Settings
+from device_agent.select.selection import select
+from device_agent.select.unit import Unit
 
 EXIT_CONFIG = 2
 

@@ -173,7 +173,7 @@ def test_a_thousand_files_that_cannot_be_read_are_a_few_lines(node: Node, start:
 
 HANGING_DISK = """
 import pathlib, time
-from device_agent.nodestate import NodeState
+from device_agent.store.node_state import NodeState
 def remember(self, raw):
     pathlib.Path({hung!r}).touch()
     while True:
@@ -195,7 +195,7 @@ def test_a_disk_that_hangs_stops_no_scan(node: Node, start: Start, kubelet: Kube
 
 COUNTED_BUILDS = """
 import pathlib
-from device_agent import inventory as made
+from device_agent.report import inventory as made
 real = made.build
 def inventory(*arguments, **fields):
     with pathlib.Path({log!r}).open("a") as log:

@@ -1,1 +1,5 @@
-"""Finding devices: one module per source, and the kernel's word that something changed."""
+"""What is on the node: sources of devices, the kernel's hints, and the loop that scans.
+
+Exports: `source` (what every source is), `scanner`, `scan_loop`, `companions`. It reads and never changes hardware.
+May import the device table and what is below it; no driver library.
+"""

@@ -4,10 +4,10 @@ import posixpath
 from typing import Final
 
 from device_agent.contract.document import DeviceEntry
-from device_agent.discovery.found import FoundDevice
 from device_agent.discovery.host_tree import host_paths
-from device_agent.discovery.kernelnames import is_literal, matcher
 from device_agent.discovery.sysfs_tree import SysfsTree, numa, trailing_index
+from device_agent.select.found import FoundDevice
+from device_agent.select.kernel_names import is_literal, matcher
 
 NOT_A_DEVICE: Final = "NotADevice"
 

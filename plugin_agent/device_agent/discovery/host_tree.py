@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from device_agent.discovery.kernelnames import natural
+from device_agent.select.kernel_names import natural
 
 MAX_VALUE: Final = 128
 """Bytes of a sysfs file that an attribute keeps."""

@@ -1,10 +1,10 @@
 """PCI functions: by id, class, driver, address."""
 
 from device_agent.contract.document import DeviceEntry, PciSource
-from device_agent.discovery.found import FoundDevice
 from device_agent.discovery.host_tree import host_paths
-from device_agent.discovery.kernelnames import matcher, restricts
 from device_agent.discovery.sysfs_tree import NODE_MISSING, OwnNodes, PciFunction, SysfsTree
+from device_agent.select.found import FoundDevice
+from device_agent.select.kernel_names import matcher, restricts
 
 _DIRECTORY = "bus/pci/devices"
 _NOIOMMU = "vfio-noiommu"

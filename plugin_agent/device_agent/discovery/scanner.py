@@ -3,14 +3,15 @@
 from device_agent.contract import check
 from device_agent.contract.document import DeviceEntry, Document
 from device_agent.discovery.files import DeviceFiles
-from device_agent.discovery.found import Findings, FoundDevice, Roots, Source
 from device_agent.discovery.host_tree import DevTree
-from device_agent.discovery.nvml import NvmlDevices
 from device_agent.discovery.pci import PciFunctions
 from device_agent.discovery.simulated import SimulatedDevices
+from device_agent.discovery.source import Roots, Source
 from device_agent.discovery.sysfs import SysfsObjects
 from device_agent.discovery.sysfs_tree import SysfsTree
 from device_agent.nvml.model import NvmlView
+from device_agent.nvml.source import NvmlDevices
+from device_agent.select.found import Findings, FoundDevice
 
 
 class Scanner:

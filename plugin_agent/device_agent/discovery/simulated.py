@@ -3,7 +3,7 @@
 import hashlib
 
 from device_agent.contract.document import DeviceEntry
-from device_agent.discovery.found import FoundDevice
+from device_agent.select.found import FoundDevice
 
 
 class SimulatedDevices:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from device_agent.contract import attributes
-from device_agent.discovery.found import Roots
 from device_agent.discovery.host_tree import DevTree, HostTree
+from device_agent.discovery.source import Roots
 
 NODE_MISSING: Final = "DeviceNodeMissing"
 

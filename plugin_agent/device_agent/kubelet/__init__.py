@@ -1,1 +1,5 @@
-"""The kubelet's side of the agent: the device plugin API, registration, and the pod resources service."""
+"""One way of serving the device table: the kubelet's device plugin API and its PodResources service.
+
+Exports: `served_names` (which resource names are registered), `registration`, `podresources`, `allocatable`, `sockets`.
+May import the device table and what is below it; no source of devices and no driver library.
+"""

@@ -16,7 +16,7 @@ import grpc.aio
 from device_agent.kubelet import rpc
 from device_agent.kubelet.podresources import RECEIVE_LIMIT
 from device_agent.kubelet.proto import podresources_pb2 as pr
-from device_agent.settings import Settings
+from device_agent.runtime.settings import Settings
 
 FOREIGN: Final = "ForeignPlugin"
 _NAMED: Final = 3

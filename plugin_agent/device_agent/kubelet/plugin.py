@@ -14,14 +14,15 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
-from device_agent import allocation, injection
+from device_agent.allocate import answer as injection
+from device_agent.allocate import preferred as allocation
 from device_agent.contract.document import Policy, Resource
-from device_agent.devices import DeviceTable
-from device_agent.errors import AllocationRefused
 from device_agent.kubelet import rpc, sockets
 from device_agent.kubelet.proto import deviceplugin_pb2 as dp
-from device_agent.snapshot import Advertised
-from device_agent.telemetry import Metrics
+from device_agent.runtime.errors import AllocationRefused
+from device_agent.runtime.metrics import Metrics
+from device_agent.table.device_table import DeviceTable
+from device_agent.table.snapshot import Advertised
 
 logger = logging.getLogger(__name__)
 

@@ -15,10 +15,10 @@ from typing import Final
 import grpc
 import grpc.aio
 
-from device_agent.holders import Holder, Holders
 from device_agent.kubelet import rpc
 from device_agent.kubelet.proto import podresources_pb2 as pr
-from device_agent.settings import Settings
+from device_agent.runtime.settings import Settings
+from device_agent.table.holders import Holder, Holders
 
 logger = logging.getLogger(__name__)
 

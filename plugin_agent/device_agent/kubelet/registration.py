@@ -18,13 +18,13 @@ from typing import Final
 import grpc
 import grpc.aio
 
-from device_agent.devices import DeviceTable
-from device_agent.dirwatch import DirectoryWatch
 from device_agent.kubelet import plugin, rpc, sockets
 from device_agent.kubelet.allocatable import Ids, Question, foreign_message
 from device_agent.kubelet.proto import deviceplugin_pb2 as dp
-from device_agent.settings import Settings
-from device_agent.telemetry import Metrics
+from device_agent.runtime.directory_watch import DirectoryWatch
+from device_agent.runtime.metrics import Metrics
+from device_agent.runtime.settings import Settings
+from device_agent.table.device_table import DeviceTable
 
 logger = logging.getLogger(__name__)
 

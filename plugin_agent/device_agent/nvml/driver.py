@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from device_agent.discovery.found import Roots
+from device_agent.discovery.source import Roots
 from device_agent.nvml import library as nvml
 from device_agent.nvml.access import NOTHING_SET, Access
 from device_agent.nvml.events import EventWatch, listen

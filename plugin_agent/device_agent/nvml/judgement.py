@@ -6,7 +6,7 @@ event names no compute instance.
 
 from typing import Final
 
-from device_agent.health import NO_ACTION, Answer, Check, Driver, Fault, Look
+from device_agent.health.state_machine import NO_ACTION, Answer, Check, Driver, Fault, Look
 from device_agent.nvml.model import Gpu, NvmlView, XidEvent
 
 LOST: Final = "GpuLost"

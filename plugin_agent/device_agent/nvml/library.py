@@ -17,8 +17,8 @@ from types import ModuleType
 from typing import Any, Final
 
 from device_agent.discovery.host_tree import HostTree
-from device_agent.errors import AgentError
 from device_agent.nvml.access import LIBRARY, NOTHING_SET, Access, does_not_start
+from device_agent.runtime.errors import AgentError
 
 CONTROL_NODE: Final = "nvidiactl"
 

@@ -13,12 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeVar
 
-from device_agent.discovery.found import Roots
+from device_agent.discovery.source import Roots
 from device_agent.nvml.access import NOTHING_SET, Access
 from device_agent.nvml.driver import CLOSE_SECONDS, Driver, Listeners
 from device_agent.nvml.model import GpuSample, NvmlView, XidEvent, unanswered
-from device_agent.settings import Settings
-from device_agent.worker import Worker, WorkerBusyError
+from device_agent.runtime.settings import Settings
+from device_agent.runtime.worker import Worker, WorkerBusyError
 
 logger = logging.getLogger(__name__)
 

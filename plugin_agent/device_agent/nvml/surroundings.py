@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from device_agent.discovery.found import Roots
+from device_agent.discovery.source import Roots
 
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _NODE = re.compile(r"nvidia\d+")

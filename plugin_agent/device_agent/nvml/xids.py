@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from device_agent.contract.document import Clears, HealthRules
-from device_agent.health import Ruling
+from device_agent.health.state_machine import Ruling
 
 
 @dataclass(frozen=True, slots=True)

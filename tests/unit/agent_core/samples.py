@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
-from device_agent.claims import Claim
 from device_agent.contract.document import (
     DeviceEntry,
     Document,
@@ -12,9 +11,10 @@ from device_agent.contract.document import (
     Resource,
     SimulatedSource,
 )
-from device_agent.devices import DeviceTable
-from device_agent.holders import Holder, Holders
-from device_agent.units import Excluded, Grants, Identity, Selection, Unit
+from device_agent.select.unit import Excluded, Grants, Identity, Selection, Unit
+from device_agent.table.claims import Claim
+from device_agent.table.device_table import DeviceTable
+from device_agent.table.holders import Holder, Holders
 
 NAME = "example.com/dev"
 OTHER = "example.com/other"

@@ -3,13 +3,13 @@
 import dataclasses
 
 import pytest
-from device_agent import claims
-from device_agent.claims import FORGET_SECONDS, Claim
 from device_agent.contract.document import Ownership
 from device_agent.contract.names import replica_id
-from device_agent.errors import UnavailableDevice
-from device_agent.snapshot import Health
-from device_agent.units import Identity, Unit
+from device_agent.runtime.errors import UnavailableDevice
+from device_agent.select.unit import Identity, Unit
+from device_agent.table import claims
+from device_agent.table.claims import FORGET_SECONDS, Claim
+from device_agent.table.snapshot import Health
 from hypothesis import given
 from hypothesis import strategies as st
 from unit.agent_core.samples import NAME, OTHER, Steps, held, resource, unit

@@ -2,8 +2,8 @@
 
 import pytest
 from device_agent.contract.document import Allocation, Sharing, TopologyHints
-from device_agent.errors import UnavailableDevice, UnknownDevice
-from device_agent.snapshot import Advertised, Health
+from device_agent.runtime.errors import UnavailableDevice, UnknownDevice
+from device_agent.table.snapshot import Advertised, Health
 from unit.agent_core.samples import NAME, OTHER, Steps, document, held, resource, unit, wall
 
 

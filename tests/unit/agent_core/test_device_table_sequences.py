@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from device_agent.contract.names import replica_id
-from device_agent.devices import DeviceTable
-from device_agent.errors import AllocationRefused
-from device_agent.holders import Holder
-from device_agent.ledger import UNSEEN_SECONDS
-from device_agent.snapshot import Health
-from device_agent.units import Unit
+from device_agent.runtime.errors import AllocationRefused
+from device_agent.select.unit import Unit
+from device_agent.table.device_table import DeviceTable
+from device_agent.table.holders import Holder
+from device_agent.table.snapshot import Health
+from device_agent.table.usage import UNSEEN_SECONDS
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -30,7 +30,7 @@ from hypothesis.stateful import (
 from unit.agent_core.samples import document, resource, selection, unit, wall
 
 if TYPE_CHECKING:
-    from device_agent.claims import Claim
+    from device_agent.table.claims import Claim
 
 HARDWARE = range(2)
 TEMPLATE = "example.org/{name}"

@@ -1,10 +1,10 @@
 """What a container gets: once per physical device, in id order, whatever the order of the request."""
 
 import pytest
+from device_agent.allocate.answer import ContainerResponse, DeviceSpec, respond
 from device_agent.contract.document import Allocation, Env, Inject, Sharing
-from device_agent.errors import AllocationRefused
-from device_agent.injection import ContainerResponse, DeviceSpec, respond
-from device_agent.units import Grants, MountGrant, NodeGrant, Unit
+from device_agent.runtime.errors import AllocationRefused
+from device_agent.select.unit import Grants, MountGrant, NodeGrant, Unit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.agent_core.samples import resource, unit

@@ -2,9 +2,9 @@
 
 import pytest
 from device_agent.contract.document import Ownership
-from device_agent.errors import UnavailableDevice
-from device_agent.snapshot import Health
-from device_agent.units import Excluded
+from device_agent.runtime.errors import UnavailableDevice
+from device_agent.select.unit import Excluded
+from device_agent.table.snapshot import Health
 from unit.agent_core.samples import NAME, OTHER, Steps, held, resource, unit
 
 # Replicas

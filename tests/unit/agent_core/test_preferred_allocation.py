@@ -3,7 +3,7 @@
 from itertools import combinations
 
 import pytest
-from device_agent.allocation import Place, preferred
+from device_agent.allocate.preferred import Place, preferred
 from device_agent.contract.document import Policy
 from hypothesis import given, settings
 from hypothesis import strategies as st

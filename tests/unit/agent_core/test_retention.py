@@ -1,9 +1,9 @@
 """An id goes only when nobody can have it, and the kubelet has been told before."""
 
 from device_agent.contract.document import HealthRules, Match
-from device_agent.ledger import UNSEEN_SECONDS
-from device_agent.snapshot import Health
-from device_agent.units import Excluded
+from device_agent.select.unit import Excluded
+from device_agent.table.snapshot import Health
+from device_agent.table.usage import UNSEEN_SECONDS
 from unit.agent_core.samples import NAME, OTHER, Steps, document, held, resource, unit, wall
 
 

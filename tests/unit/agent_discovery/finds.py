@@ -5,9 +5,9 @@ from typing import Any
 
 from device_agent.contract import check
 from device_agent.contract.document import Document, parse_resource
-from device_agent.discovery.found import Findings, FoundDevice
-from device_agent.selection import select
-from device_agent.units import Selection
+from device_agent.select.found import Findings, FoundDevice
+from device_agent.select.selection import select
+from device_agent.select.unit import Selection
 
 SOURCES: dict[str, dict[str, Any]] = {
     "pci": {"pci": {}},

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from device_agent.contract.template import parse_template
-from device_agent.discovery.found import FoundDevice
-from device_agent.units import MountGrant, NodeGrant, Unit
+from device_agent.select.found import FoundDevice
+from device_agent.select.unit import MountGrant, NodeGrant, Unit
 from unit.agent_discovery.finds import entry, pci, selection, sysfs
 
 TTY = sysfs("ttyUSB0", nodes=["/dev/ttyUSB0"], usb__serial="A{1}", usb__port="1-2", index="0")

@@ -1,8 +1,8 @@
 """What one device is: which finds are one, and what it is called."""
 
 import pytest
-from device_agent.discovery.found import FoundDevice
-from device_agent.units import Identity
+from device_agent.select.found import FoundDevice
+from device_agent.select.unit import Identity
 from unit.agent_discovery.finds import entry, file, ids, pci, selection, sim, sims, sysfs
 
 

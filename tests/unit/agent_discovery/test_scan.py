@@ -10,8 +10,8 @@ import pytest
 from device_agent import scan
 from device_agent.contract.document import Document, dump, parse_resource
 from device_agent.contract.names import MAX_DOCUMENT_BYTES
-from device_agent.discovery.found import Roots
 from device_agent.discovery.scanner import Scanner
+from device_agent.discovery.source import Roots
 from unit.agent_discovery.tree import HostTreeBuilder
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from device_agent.discovery.found import FoundDevice
+from device_agent.select.found import FoundDevice
 from unit.agent_discovery.finds import entry, file, ids, pci, reasons, selection, sim, sysfs
 
 INCLUDE = {"attribute": "numaNode", "values": ["0", "1*"]}

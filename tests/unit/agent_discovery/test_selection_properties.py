@@ -8,10 +8,10 @@ from typing import Any
 from device_agent.contract import names
 from device_agent.contract.document import Document, Ownership
 from device_agent.contract.template import parse_template
-from device_agent.discovery.found import Findings, FoundDevice
-from device_agent.hardware import claimed_nodes
-from device_agent.selection import select
-from device_agent.units import Selection
+from device_agent.select.found import Findings, FoundDevice
+from device_agent.select.ownership import claimed_nodes
+from device_agent.select.selection import select
+from device_agent.select.unit import Selection
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.agent_discovery.finds import SOURCES, documented

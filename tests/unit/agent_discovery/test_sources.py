@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from device_agent.contract.document import Document, parse_resource
-from device_agent.discovery.found import Findings, FoundDevice
 from device_agent.discovery.scanner import Scanner
+from device_agent.select.found import Findings, FoundDevice
 from unit.agent_discovery.tree import ROOT, HostTreeBuilder
 
 

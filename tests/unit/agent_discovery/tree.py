@@ -6,7 +6,7 @@ Device nodes are plain files, as in a tree that was captured without root.
 import os
 from pathlib import Path
 
-from device_agent.discovery.found import Roots
+from device_agent.discovery.source import Roots
 
 ROOT = "devices/pci0000:00"
 

@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 
 import pytest
-from device_agent.claims import Claim
-from device_agent.claimstore import ClaimStore
-from device_agent.claimwatch import ClaimWatch
-from device_agent.settings import Settings
+from device_agent.runtime.settings import Settings
+from device_agent.store.claim_files import ClaimStore
+from device_agent.store.claim_watch import ClaimWatch
+from device_agent.table.claims import Claim
 from unit.agent_core.samples import NAME, OTHER, Steps, document, held, resource, selection, unit
 
 UID, ANOTHER = "0f6f4a52", "11111111"

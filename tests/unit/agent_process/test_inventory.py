@@ -9,11 +9,11 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from device_agent import inventory
-from device_agent.holders import Holder
 from device_agent.kubelet.registration import RegistrationState
-from device_agent.snapshot import DeviceState, Health, ResourceState, TableSnapshot
-from device_agent.units import Excluded, Grants, Identity, Unit
+from device_agent.report import inventory
+from device_agent.select.unit import Excluded, Grants, Identity, Unit
+from device_agent.table.holders import Holder
+from device_agent.table.snapshot import DeviceState, Health, ResourceState, TableSnapshot
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

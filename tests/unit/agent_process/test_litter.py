@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
-from device_agent import claims
-from device_agent.claims import Claim
-from device_agent.litter import Litter, sweep
-from device_agent.settings import Settings
+from device_agent.runtime.settings import Settings
+from device_agent.store.sweeper import Litter, sweep
+from device_agent.table import claims
+from device_agent.table.claims import Claim
 from unit.agent_core.samples import NAME, held, unit
 
 OURS, THEIRS = "0f6f4a52", "11111111"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from device_agent.contract.document import DeviceEntry, DeviceNode, Document, Inject, NvmlSource, Resource
-from device_agent.nodewatch import NodeWatch
-from device_agent.settings import Settings
+from device_agent.discovery.companions import NodeWatch
+from device_agent.runtime.settings import Settings
 
 SETTINGS = Settings(config_poll=60, hint_coalesce=0.001)
 POLLING = Settings(config_poll=0.05, hint_coalesce=0.001)

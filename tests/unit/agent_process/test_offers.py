@@ -5,8 +5,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from device_agent.contract.document import Document
-from device_agent.devices import DeviceTable
-from device_agent.offers import Offers
+from device_agent.kubelet.served_names import Offers
+from device_agent.table.device_table import DeviceTable
 
 NAME = "example.com/a"
 

@@ -16,18 +16,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from device_agent import telemetry
-from device_agent.apiclient import ApiError, ApiServer
-from device_agent.dirwatch import DirectoryWatch
-from device_agent.holders import Holder
 from device_agent.kubelet import sockets
 from device_agent.kubelet.podresources import holders
 from device_agent.kubelet.proto import podresources_pb2 as pr
-from device_agent.settings import SettingError, Settings
-from device_agent.snapshot import DeviceState, Health, ResourceState, TableSnapshot
-from device_agent.transitions import Transitions
-from device_agent.units import Grants, Identity, Unit
-from device_agent.worker import Worker, WorkerBusyError
+from device_agent.report.api_client import ApiError, ApiServer
+from device_agent.report.transitions import Transitions
+from device_agent.runtime import metrics as telemetry
+from device_agent.runtime.directory_watch import DirectoryWatch
+from device_agent.runtime.settings import SettingError, Settings
+from device_agent.runtime.worker import Worker, WorkerBusyError
+from device_agent.select.unit import Grants, Identity, Unit
+from device_agent.table.holders import Holder
+from device_agent.table.snapshot import DeviceState, Health, ResourceState, TableSnapshot
 
 
 @pytest.fixture

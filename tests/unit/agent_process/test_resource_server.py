@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from device_agent.contract.document import Document
-from device_agent.devices import DeviceTable
 from device_agent.kubelet.plugin import ResourceServer
-from device_agent.telemetry import Metrics
+from device_agent.runtime.metrics import Metrics
+from device_agent.table.device_table import DeviceTable
 
 
 def names(directory: Path) -> list[str]:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 
 import pytest
-from device_agent.supervision import Supervisor
+from device_agent.runtime.supervision import Supervisor
 
 
 class Failing:

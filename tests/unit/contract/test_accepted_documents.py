@@ -10,16 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from device_agent import injection, inventory
-from device_agent.allocation import preferred
-from device_agent.configuration import judge
+from device_agent.allocate import answer as injection
+from device_agent.allocate.preferred import preferred
 from device_agent.contract.document import ContractError, Document
-from device_agent.devices import DeviceTable
-from device_agent.discovery.found import Roots
 from device_agent.discovery.scanner import Scanner
-from device_agent.errors import AllocationRefused
+from device_agent.discovery.source import Roots
 from device_agent.kubelet import plugin
-from device_agent.selection import select
+from device_agent.report import inventory
+from device_agent.runtime.errors import AllocationRefused
+from device_agent.select.selection import select
+from device_agent.store.configuration import judge
+from device_agent.table.device_table import DeviceTable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from unit.agent_discovery.tree import HostTreeBuilder

@@ -4,12 +4,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 
-from device_agent import healthmemory
 from device_agent.contract.document import DeviceEntry, Document, HealthRules, NvmlSource, Resource
-from device_agent.devices import DeviceTable
-from device_agent.health import Check, Driver, Fault, Look
-from device_agent.snapshot import since_text
-from device_agent.units import Unit
+from device_agent.contract.times import since_text
+from device_agent.health.state_machine import Check, Driver, Fault, Look
+from device_agent.select.unit import Unit
+from device_agent.store import health_memory as healthmemory
+from device_agent.table.device_table import DeviceTable
 from unit.agent_core.samples import NAME, selection, unit, wall
 from unit.health import news
 

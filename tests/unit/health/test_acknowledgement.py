@@ -4,9 +4,9 @@ import itertools
 import re
 
 import pytest
-from device_agent.inventory import MAX_TEXT
+from device_agent.contract.times import since_text
 from device_agent.nvml.xids import ROWS
-from device_agent.snapshot import since_text
+from device_agent.report.inventory import MAX_TEXT
 from unit.health import news
 from unit.health.gpus import RULES, Gpus, gpu, mig
 

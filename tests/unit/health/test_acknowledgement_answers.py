@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from device_agent.healthwatch import HealthWatch
-from device_agent.nodestate import NodeState
-from device_agent.settings import Settings
-from device_agent.snapshot import since_text
+from device_agent.contract.times import since_text
+from device_agent.runtime.settings import Settings
+from device_agent.store.health_watch import HealthWatch
+from device_agent.store.node_state import NodeState
 from unit.health import news
 from unit.health.gpus import Gpus, gpu, mig
 

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from device_agent.contract.document import Clears, Document, Ownership, XidRule
-from device_agent.health import Fault
-from device_agent.snapshot import Health
+from device_agent.health.state_machine import Fault
+from device_agent.table.snapshot import Health
 from unit.agent_core.samples import NAME, OTHER, held, wall
 from unit.health import news
 from unit.health.gpus import FIRST_LOAD, RULES, Gpus, gpu, gpu_resource, mig

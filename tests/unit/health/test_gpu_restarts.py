@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from device_agent.contract.document import HealthRules, XidRule
-from device_agent.health import Driver
+from device_agent.health.state_machine import Driver
 from unit.health import news
 from unit.health.gpus import RULES, Gpus, gpu, gpu_resource
 

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from device_agent import healthmemory
-from device_agent.nodestate import NodeState
+from device_agent.store import health_memory as healthmemory
+from device_agent.store.node_state import NodeState
 from unit.health import news
 from unit.health.gpus import Gpus, gpu, mig
 

@@ -6,9 +6,9 @@ A sequence is a list of moments. At each, things happen to some GPUs, and the li
 import re
 from dataclasses import dataclass, field
 
-from device_agent.health import Answer, Check
-from device_agent.snapshot import Health
-from device_agent.verdicts import RECOVERING
+from device_agent.health.assessment import RECOVERING
+from device_agent.health.state_machine import Answer, Check
+from device_agent.table.snapshot import Health
 from hypothesis import assume, event, example, given, settings
 from hypothesis import strategies as st
 from unit.health import news

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from device_agent.conditions import Record
 from device_agent.contract.document import Document, HealthRules
-from device_agent.devices import DeviceTable
-from device_agent.healthwatch import HealthWatch
-from device_agent.nodestate import NodeState
+from device_agent.health.conditions import Record
 from device_agent.nvml.model import XidEvent
-from device_agent.settings import Settings
+from device_agent.runtime.settings import Settings
+from device_agent.store.health_watch import HealthWatch
+from device_agent.store.node_state import NodeState
+from device_agent.table.device_table import DeviceTable
 from unit.agent_core.samples import NAME, Steps, resource, selection, unit, wall
 from unit.health.gpus import Gpus, gpu, gpu_resource
 from unit.health.news import HARMLESS_XID, RESET_XID

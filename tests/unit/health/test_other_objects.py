@@ -5,11 +5,11 @@ import os
 from pathlib import Path
 
 import pytest
-from device_agent import healthmemory
-from device_agent.conditions import Kind, Record
 from device_agent.contract.document import Document
-from device_agent.devices import DeviceTable
-from device_agent.nodestate import NodeState
+from device_agent.health.conditions import Kind, Record
+from device_agent.store import health_memory as healthmemory
+from device_agent.store.node_state import NodeState
+from device_agent.table.device_table import DeviceTable
 from hypothesis import example, given, settings
 from unit.agent_core.samples import NAME, OTHER
 from unit.health import news

@@ -4,9 +4,10 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from device_agent import verdicts
 from device_agent.contract.document import Clears, HealthRules
-from device_agent.health import (
+from device_agent.contract.times import since_text
+from device_agent.health import assessment as verdicts
+from device_agent.health.state_machine import (
     NO_ACTION,
     TRANSITIONS,
     Answer,
@@ -21,7 +22,6 @@ from device_agent.health import (
     failed,
     step,
 )
-from device_agent.snapshot import since_text
 from unit.agent_core.samples import wall
 
 RULES = HealthRules(failure_threshold=3, recovery_threshold=2)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from device_agent.contract.document import HealthRules, Match
-from device_agent.snapshot import Health
+from device_agent.table.snapshot import Health
 from unit.agent_core.samples import NAME, NO_GRACE, OTHER, Steps, held, resource, unit, wall
 
 RULES = HealthRules(

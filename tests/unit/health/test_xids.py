@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from device_agent.contract.document import Clears, HealthRules, XidRule
-from device_agent.health import Answer, Driver, Fault
+from device_agent.health.state_machine import Answer, Driver, Fault
 from device_agent.nvml import judgement, xids
 from device_agent.nvml.library import GPU_IS_LOST, RESET_REQUIRED, NvmlCallError
 from device_agent.nvml.model import Gpu, GpuState, NvmlView, XidEvent

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import fakenvml
 import pytest
-from device_agent.discovery.found import Roots
+from device_agent.discovery.source import Roots
 from device_agent.nvml.driver import Driver, Listeners
 from fakenvml import Gpu, Scenario
 

@@ -10,7 +10,7 @@ import fakenvml
 import pytest
 from device_agent.nvml.model import GpuSample, XidEvent
 from device_agent.nvml.session import NvmlSession
-from device_agent.settings import Settings
+from device_agent.runtime.settings import Settings
 from fakenvml import a100s, nvswitched
 from unit.nvml.conftest import GpuNode, MakeNode
 

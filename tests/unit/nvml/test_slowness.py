@@ -1,7 +1,7 @@
 """A driver that answers every call, and takes its time: no look is for ever, and each GPU has its turn."""
 
 import fakenvml
-from device_agent.health import Answer
+from device_agent.health.state_machine import Answer
 from device_agent.nvml import judgement
 from unit.nvml.conftest import MakeDriver, MakeNode
 

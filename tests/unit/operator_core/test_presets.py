@@ -4,11 +4,11 @@ import copy
 from typing import Any
 
 import pytest
-from device_agent import grants
+from device_agent.allocate.answer import ContainerResponse, respond
 from device_agent.contract.document import Resource
-from device_agent.discovery.found import FoundDevice
-from device_agent.injection import ContainerResponse, respond
-from device_agent.units import Identity, Unit
+from device_agent.select import grants
+from device_agent.select.found import FoundDevice
+from device_agent.select.unit import Identity, Unit
 from device_operator import catalogue
 from device_operator.errors import InvalidSpecError
 from device_operator.spec import parse_spec

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from device_agent import limits, selection
+from device_agent.select import limits, selection
 from device_operator.cluster import views
 from device_operator.cluster.apply import RESTARTED_AT, wanted_from
 from device_operator.cluster.cache import ClusterCache

@@ -1,7 +1,7 @@
 """GPUs, their samples, and a table that offers them."""
 
-from device_agent.holders import Holder
 from device_agent.nvml.model import Gpu, GpuSample, Mig, NvmlView
+from device_agent.table.holders import Holder
 from unit.agent_core.samples import Steps, resource, unit
 
 GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"

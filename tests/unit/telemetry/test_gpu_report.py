@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 from device_agent.contract.document import DeviceEntry, Document, NvmlSource, Resource
-from device_agent.gpureport import GpuReport, Wanted
 from device_agent.nvml.model import NvmlView
+from device_agent.nvml.report import GpuReport, Wanted
 from prometheus_client import CollectorRegistry, generate_latest
 from unit.telemetry.gpus import gpu, offering, sample, view, whole
 
@@ -92,7 +92,7 @@ async def test_a_defect_in_making_labels_is_said_once_and_ends_nothing(tmp_path,
     def broken(*_: object, **__: object) -> dict[str, str]:
         raise ValueError("no such label")
 
-    monkeypatch.setattr("device_agent.gpureport.labels", broken)
+    monkeypatch.setattr("device_agent.nvml.report.labels", broken)
     for _ in range(2):
         await gpus.scanned(NVIDIA, view(gpu(0)), offering(whole(0)))
     assert [r.message for r in caplog.records] == ["node features", "node features are not written"]

@@ -2,10 +2,10 @@
 
 import asyncio
 
-from device_agent import gpumetrics
-from device_agent.gpumetrics import GpuTelemetry, families
-from device_agent.holders import Holder
+from device_agent.nvml import metrics as gpumetrics
+from device_agent.nvml.metrics import GpuTelemetry, families
 from device_agent.nvml.model import GpuSample
+from device_agent.table.holders import Holder
 from prometheus_client import CollectorRegistry, generate_latest
 from unit.agent_core.samples import NAME, Steps, resource, unit
 from unit.telemetry.gpus import GPU, MIG, offering, partition, sample, whole

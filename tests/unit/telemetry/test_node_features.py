@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from device_agent.nodefeatures import EXPIRY, RENEWAL, FeatureFile, content, family, label_value, labels, machine
+from device_agent.nvml.node_features import EXPIRY, RENEWAL, FeatureFile, content, family, label_value, labels, machine
 from hypothesis import given
 from hypothesis import strategies as st
 from unit.telemetry.gpus import GPU, gpu, mig, offering, partition, view, whole

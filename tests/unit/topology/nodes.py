@@ -2,7 +2,7 @@
 
 from itertools import combinations
 
-from device_agent.topology import Affinity, Spot, affinity
+from device_agent.allocate.topology import Affinity, Spot, affinity
 
 CUBE_MESH = {
     (0, 1): 1, (0, 2): 1, (0, 3): 2, (0, 4): 2, (1, 2): 2, (1, 3): 1, (1, 5): 2, (2, 3): 2,

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import pytest
+from device_agent.allocate.topology import LINK, MAX_GROUPS, Level, Spot, affinity, level, links_of, pci_chain, spot_of
 from device_agent.nvml.model import Gpu, NvmlView
-from device_agent.topology import LINK, MAX_GROUPS, Level, Spot, affinity, level, links_of, pci_chain, spot_of
-from device_agent.units import Grants, Identity, Unit
+from device_agent.select.unit import Grants, Identity, Unit
 from unit.topology.nodes import all_to_all, below_switches, cube_mesh, named
 
 

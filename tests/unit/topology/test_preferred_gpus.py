@@ -4,10 +4,10 @@ from collections import Counter
 from itertools import combinations
 
 import pytest
-from device_agent import search
-from device_agent.allocation import Place, preferred
+from device_agent.allocate import search
+from device_agent.allocate.preferred import Place, preferred
+from device_agent.allocate.topology import Affinity, Spot, affinity
 from device_agent.contract.document import Policy
-from device_agent.topology import Affinity, Spot, affinity
 from hypothesis import given
 from hypothesis import strategies as st
 from unit.topology.nodes import CUBE_MESH, all_to_all, below_switches, cube_mesh, gpu, named, pcie_pairs, two_sockets

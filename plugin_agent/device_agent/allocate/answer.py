@@ -1,0 +1,134 @@
+"""What a container gets for the ids of one Allocate: pure, the answer does not depend on the ids' order.
+
+Everything but `{position}` was rendered at scan time, so this is arithmetic on values; kubelet/rpc turns the
+answer into the message. The kubelet merges the answers of all resources of a container and keeps the first of two
+nodes or mounts at one container path (pkg/kubelet/cm/devicemanager/pod_devices.go, deviceRunContainerOptions).
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from device_agent.contract.document import Resource
+from device_agent.contract.template import MissingAttributeError, Template, TemplateError, parse_template
+from device_agent.runtime.errors import AllocationRefused
+from device_agent.select.unit import MountGrant, Unit
+
+__all__ = ["AllocationRefused", "ContainerResponse", "DeviceSpec", "respond"]
+
+DEFAULT_PERMISSIONS = "rw"
+"""The kubelet passes an empty string on, and the runtime then refuses the container (contract 1.5)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSpec:
+    """A device node: host path, container path, cgroup permissions (a subset of `rwm`, never empty)."""
+
+    host_path: str
+    container_path: str
+    permissions: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerResponse:
+    """The content of a ContainerAllocateResponse (kubelet api.proto v1beta1), each field in a fixed order."""
+
+    envs: dict[str, str] = field(default_factory=dict)
+    mounts: tuple[MountGrant, ...] = ()
+    devices: tuple[DeviceSpec, ...] = ()
+    annotations: dict[str, str] = field(default_factory=dict)
+    cdi_devices: tuple[str, ...] = ()
+
+
+def respond(resource: Resource, units: Sequence[tuple[str, Unit]]) -> ContainerResponse:
+    """The answer for `units`: (requested id, its unit), one per id, in any order.
+
+    A physical device counts once however many of its replicas are asked for; devices are taken in id order,
+    and that order is `{position}`.
+
+    Raises:
+        AllocationRefused: the number of ids is not one that the entry allows.
+    """
+    size = len(units)
+    name = units[0][1].resource if units else resource.name
+    if problem := _size_problem(resource, name, size):
+        raise AllocationRefused(problem)
+
+    by_id = {unit.id: unit for _, unit in units}
+    devices = [by_id[key] for key in sorted(by_id)]
+    envs: dict[str, dict[str, None]] = {}
+    annotations: dict[str, dict[str, None]] = {}
+    nodes: dict[str, DeviceSpec] = {}
+    mounts: dict[str, MountGrant] = {}
+    cdi: dict[str, None] = {}
+    entries = resource.inject.env
+    for position, unit in enumerate(devices):
+        grants = unit.grants
+        for index, env, value in grants.env:
+            counts = entries[index].counts if index < len(entries) else ()
+            if not counts or size in counts:
+                _add(envs, _render(env, position), _render(value, position))
+        for node in grants.nodes:
+            path = _render(node.container_path, position)
+            nodes.setdefault(
+                path,
+                DeviceSpec(_render(node.host_path, position), path, node.permissions or DEFAULT_PERMISSIONS),
+            )
+            if node.env:
+                _add(envs, _render(node.env, position), path)
+        for mount in grants.mounts:
+            path = _render(mount.container_path, position)
+            mounts.setdefault(path, MountGrant(_render(mount.host_path, position), path, mount.read_only))
+        for annotation, value in grants.annotations:
+            _add(annotations, _render(annotation, position), _render(value, position))
+        for device in grants.cdi_devices:
+            cdi[_render(device, position)] = None
+    return ContainerResponse(
+        envs=_joined(envs),
+        mounts=tuple(mounts.values()),
+        devices=tuple(nodes.values()),
+        annotations=_joined(annotations),
+        cdi_devices=tuple(cdi),
+    )
+
+
+def _size_problem(resource: Resource, name: str, size: int) -> str | None:
+    counts, most = resource.allocation.counts, resource.sharing.max_per_container
+    if counts and size not in counts:
+        return f"{name}: {size} requested, a container may have {_either(sorted(set(counts)))} (allocation.counts)"
+    if most and size > most:
+        return f"{name}: {size} requested, a container may have at most {most} (sharing.maxPerContainer)"
+    return None
+
+
+def _either(numbers: Iterable[int]) -> str:
+    *head, last = map(str, numbers)
+    return f"{', '.join(head)} or {last}" if head else last
+
+
+def _add(into: dict[str, dict[str, None]], name: str, value: str) -> None:
+    into.setdefault(name, {})[value] = None
+
+
+def _joined(values: dict[str, dict[str, None]]) -> dict[str, str]:
+    return {name: ",".join(values[name]) for name in sorted(values)}
+
+
+def _render(text: str, position: int) -> str:
+    if "{" not in text and "}" not in text:
+        return text
+    template = _template(text)
+    if template is None:
+        return text
+    try:
+        return template.render({}, position=position)
+    except MissingAttributeError:
+        return text
+
+
+@lru_cache(maxsize=4096)
+def _template(text: str) -> Template | None:
+    try:
+        return parse_template(text)
+    except TemplateError:
+        return None

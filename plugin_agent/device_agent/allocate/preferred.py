@@ -1,0 +1,223 @@
+"""Preferred allocation: which of the free ids a container should get.
+
+The kubelet asks by GetPreferredAllocation and takes the answer as a hint (pkg/kubelet/cm/devicemanager/manager.go,
+callGetPreferredAllocationIfAvailable and devicesToAllocate): ids that it did not offer are ignored, too few are
+topped up at random, but an error rejects the pod. So nothing here fails, whatever comes in, and the time is bounded:
+that of a few sorts, and where pair scores are known (`topology`) of a search with a bound (`search`).
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from device_agent.allocate import search
+from device_agent.allocate.topology import Affinity
+from device_agent.contract.document import Policy
+
+_SEARCHED: Final = 10_000
+"""The most that is searched in: devices asked for times groups of devices that differ. Beyond, NUMA nodes decide."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an id is: the physical device's id, its NUMA node if known, the replica's index from 0."""
+
+    device: str
+    numa_node: int | None
+    replica: int
+
+
+@dataclass(slots=True)
+class _Device:
+    """One physical device in one question. `free`: its offered ids by replica; `given`: ids the container has of it.
+
+    `load`: ids of it that are listed and not offered, so in use by others as far as the kubelet is concerned.
+    """
+
+    id: str
+    numa_node: int | None
+    free: list[str]
+    given: int
+    load: int
+
+
+_Choice = Callable[[list[_Device], int], Iterable[str]]
+
+
+def preferred(
+    available: Sequence[str],
+    must_include: Sequence[str],
+    size: int,
+    *,
+    policy: Policy,
+    places: Mapping[str, Place],
+    affinity: Affinity | None = None,
+) -> tuple[str, ...]:
+    """`size` of the ids, `must_include` first whatever it holds, the rest from `available`; fewer if there are fewer.
+
+    `places`: every id listed under the resource. An id that is not in it counts as a device of its own without
+    NUMA node. `affinity`: pair scores of its devices, None where no more than NUMA nodes are known. The answer
+    depends on the sets alone, not on their order.
+
+    - Packed: the fewest physical devices, of those the ones in use already
+    - Spread: distinct devices before a second replica of one, the least used first
+    - Topology, pair scores known: distinct devices, those whose pair scores add up to the most; of such sets the
+      least used devices, then the set that leaves most to the remaining free ones, then the first ids. A second
+      replica of a device comes only when there is no other device, and then as Spread.
+    - Topology, else: the fewest NUMA nodes, one that just fits before a larger one; within them as Spread
+    """
+    must = sorted(set(must_include))
+    pool = set(available).difference(must)
+    need = min(size - len(must), len(pool))
+    if need <= 0:
+        return tuple(must)
+    if need == len(pool):
+        return (*must, *sorted(pool))
+    devices = _devices(pool, must, places)
+    if policy is Policy.TOPOLOGY and affinity is not None:
+        return (*must, *_nearest(devices, need, affinity))
+    return (*must, *_CHOICES[policy](devices, need))
+
+
+def _devices(pool: set[str], must: Sequence[str], places: Mapping[str, Place]) -> list[_Device]:
+    """The devices of both, by id. One that has no free id left stays in: it says where the container is already."""
+    listed: dict[str, int] = {}
+    for place in places.values():
+        listed[place.device] = listed.get(place.device, 0) + 1
+    devices: dict[str, _Device] = {}
+
+    def of(i: str) -> _Device:
+        place = places.get(i)
+        key = place.device if place else i
+        if (device := devices.get(key)) is None:
+            numa = place.numa_node if place else None
+            device = devices[key] = _Device(id=key, numa_node=numa, free=[], given=0, load=listed.get(key, 1))
+        return device
+
+    for i in must:
+        device = of(i)
+        device.given += 1
+        device.load -= 1
+    for i in pool:
+        device = of(i)
+        device.free.append(i)
+        device.load -= 1
+    for device in devices.values():
+        if len(device.free) > 1:
+            device.free.sort(key=lambda i: (places[i].replica if i in places else 0, i))
+    return [devices[key] for key in sorted(devices)]
+
+
+def _spread(devices: list[_Device], need: int, *, rank: Mapping[int | None, int] | None = None) -> list[str]:
+    """Level by level: the container's first id of each device, then its second. `rank`: order of the NUMA nodes."""
+    order = rank or {}
+    ids = [
+        (device.given + n, order.get(device.numa_node, 0), device.load, device.id, i)
+        for device in devices
+        for n, i in enumerate(device.free)
+    ]
+    ids.sort()
+    return [i[-1] for i in ids[:need]]
+
+
+def _packed(devices: list[_Device], need: int) -> list[str]:
+    """Devices the container is on already; then the largest, until one can hold the rest: that one fits best."""
+    taken: list[str] = []
+    left = [device for device in devices if device.free]
+    mine = sorted((d for d in left if d.given), key=lambda d: (-len(d.free), d.id))
+    for device in mine:
+        taken += device.free[: need - len(taken)]
+    others = sorted((d for d in left if not d.given), key=lambda d: (-len(d.free), -d.load, d.id))
+    for n, device in enumerate(others):
+        rest = need - len(taken)
+        if rest <= len(device.free):
+            fits = [d for d in others[n:] if len(d.free) >= rest]
+            # a device in use before an unused one, the fuller first: it leaves whole devices whole
+            best = min(fits, key=lambda d: (d.load == 0, len(d.free), -d.load, d.id))
+            return taken + best.free[:rest]
+        taken += device.free
+    return taken
+
+
+def _topology(devices: list[_Device], need: int) -> list[str]:
+    """One NUMA node if one can hold it, else the largest ones and for the rest the one that fits best."""
+    nodes: dict[int | None, list[_Device]] = {}
+    for device in devices:
+        nodes.setdefault(device.numa_node, []).append(device)
+    free = {node: sum(len(d.free) for d in of) for node, of in nodes.items()}
+    mine = [node for node, of in nodes.items() if any(d.given for d in of)]
+    mine.sort(key=lambda node: (node is None, -sum(d.given for d in nodes[node]), node or 0))
+    chosen: list[int | None] = []
+    rest = need
+    for node in mine:
+        if rest > 0 and free[node]:
+            chosen.append(node)
+            rest -= free[node]
+    others = [node for node in nodes if node not in mine and free[node]]
+
+    def fit(node: int | None) -> tuple[bool, int, int, int]:
+        # real nodes before unknown ones; few doubled devices; then the node that keeps the least for others
+        fresh = sum(1 for d in nodes[node] if d.free and not d.given)
+        return node is None, max(0, rest - fresh), free[node], -1 if node is None else node
+
+    while rest > 0:
+        fits = [node for node in others if free[node] >= rest]
+        best = (
+            min(fits, key=fit) if fits else max(others, key=lambda n: (n is not None, free[n], -1 if n is None else -n))
+        )
+        others.remove(best)
+        chosen.append(best)
+        rest -= free[best]
+    rank = {node: n for n, node in enumerate(chosen)}
+    return _spread([d for d in devices if d.numa_node in rank], need, rank=rank)
+
+
+def _nearest(devices: list[_Device], need: int, affinity: Affinity) -> list[str]:
+    """The devices with the best pair scores; whatever has no place in the table of scores comes last."""
+    fresh = [d for d in devices if d.free and not d.given]
+    placed = [d for d in fresh if d.id in affinity.group_of]
+    if need < len(placed):
+        if need * len(affinity.scores) > _SEARCHED:
+            return _topology(devices, need)
+        chosen = _best(placed, need, affinity, fixed=[d.id for d in devices if d.given])
+        return [d.free[0] for d in chosen]
+    taken = [d.free[0] for d in placed]
+    for device in placed:
+        device.given += 1
+        device.free = device.free[1:]
+    return taken + _spread(devices, need - len(taken))
+
+
+def _best(devices: list[_Device], need: int, affinity: Affinity, *, fixed: Sequence[str]) -> list[_Device]:
+    """`need` of the devices, which the container has none of, beside those of `fixed` that it has."""
+    of = affinity.group_of
+    members: dict[int, list[_Device]] = {}
+    for device in devices:
+        members.setdefault(of[device.id], []).append(device)
+    groups = sorted(members)
+    scores = [[affinity.scores[g][h] for h in groups] for g in groups]
+    alone = [sum(affinity.scores[g][of[i]] for i in fixed if i in of) for g in groups]
+    # What the free devices lose with one of a group: its pairs with all others. Summed over a set that counts the
+    # pairs within it twice, so they are given back; but for a trifle, by which of equals the one nearer `fixed` wins.
+    trifles = 1 + need * need * max(map(max, scores))
+    lost = [
+        sum(score * len(members[h]) for score, h in zip(row, groups, strict=True)) - row[n]
+        for n, row in enumerate(scores)
+    ]
+    used = 1 + need * max(lost)
+    costs = []
+    for n, g in enumerate(groups):
+        priced = sorted((trifles * (d.load * used + (0 if len(d.free) > 1 else lost[n])), d.id, d) for d in members[g])
+        members[g] = [d for _, _, d in priced]
+        costs.append([cost for cost, _, _ in priced])
+    refund = trifles - 1 if all(len(d.free) == 1 for d in devices) else 0
+    counts = search.best_counts(scores, alone=alone, costs=costs, need=need, refund=refund)
+    chosen = [d for g, count in zip(groups, counts, strict=True) for d in members[g][:count]]
+    return sorted(chosen, key=lambda d: d.id)
+
+
+_CHOICES: Final[Mapping[Policy, _Choice]] = {
+    Policy.PACKED: _packed,
+    Policy.SPREAD: _spread,
+    Policy.TOPOLOGY: _topology,
+}

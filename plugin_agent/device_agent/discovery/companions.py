@@ -1,0 +1,104 @@
+"""Device nodes that no kernel event tells of: companions, and those that a driver's tools make by hand.
+
+The kernel announces devices, and nodes follow from that. But nvidia-modprobe calls mknod for modules that registered no
+device, so /dev/nvidia-uvm comes without a word; and an admin may remove what was there. Names that come and go in the
+directories of such nodes are a hint to scan.
+"""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from device_agent.contract.document import Document
+from device_agent.contract.template import parse_template
+from device_agent.runtime.directory_watch import DirectoryWatch
+from device_agent.runtime.settings import Settings
+
+_DEV: Final = "/dev/"
+_MAX_DIRECTORIES: Final = 32
+"""Of what may be named; periodic scans see the rest."""
+_NVIDIA: Final = (("", "nvidia"), ("nvidia-caps", "nvidia"))
+"""The driver's own nodes, those of MIG devices among them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Names in `directory`, below /dev, that begin with `prefix`."""
+
+    directory: str
+    prefix: str
+
+
+class NodeWatch:
+    """`run` is its task. `changed`: nodes that the last document followed speaks of came or went."""
+
+    def __init__(self, dev: Path, *, changed: Callable[[], None], settings: Settings) -> None:
+        self._dev = dev
+        self._changed = changed
+        self._settings = settings
+        self._wanted: frozenset[_Wanted] = frozenset()
+        self._edited = asyncio.Event()
+
+    def follow(self, document: Document) -> None:
+        """The nodes of this document from now on."""
+        wanted = frozenset(_wanted(document))
+        if wanted != self._wanted:
+            self._wanted = wanted
+            self._edited.set()
+
+    async def run(self) -> None:
+        """Watches, for ever."""
+        while True:
+            self._edited.clear()
+            directories = sorted({w.directory for w in self._wanted})[:_MAX_DIRECTORIES]
+            watches = [DirectoryWatch(self._dev / directory, writes=False) for directory in directories]
+            try:
+                await self._follow(watches)
+            finally:
+                for watch in watches:
+                    watch.close()
+
+    async def _follow(self, watches: Iterable[DirectoryWatch]) -> None:
+        """Until another document is followed. The first look is a hint: the scan that it came with is over."""
+        before: frozenset[str] = frozenset()
+        while not self._edited.is_set():
+            waits = [watch.wait(seconds=self._settings.config_poll) for watch in watches]
+            await _first(*waits, self._edited.wait())
+            if (now := self._there()) != before:
+                before = now
+                self._changed()
+            # a directory is read once for a burst of names in it
+            await asyncio.sleep(self._settings.hint_coalesce)
+
+    def _there(self) -> frozenset[str]:
+        found: set[str] = set()
+        for wanted in self._wanted:
+            with contextlib.suppress(OSError):
+                names = os.listdir(self._dev / wanted.directory)  # noqa: PTH208 /dev is long
+                found.update(f"{wanted.directory}/{name}" for name in names if name.startswith(wanted.prefix))
+        return frozenset(found)
+
+
+async def _first(*waits: Coroutine[Any, Any, object]) -> None:
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _wanted(document: Document) -> Iterator[_Wanted]:
+    for resource in document.resources:
+        if any(entry.nvml for entry in resource.devices):
+            yield from (_Wanted(directory, prefix) for directory, prefix in _NVIDIA)
+        for spec in resource.inject.device_nodes:
+            if spec.host_path.startswith(_DEV):
+                # of one with placeholders what comes before them
+                directory, _, name = parse_template(spec.host_path).prefix.removeprefix(_DEV).rpartition("/")
+                yield _Wanted(directory, name)

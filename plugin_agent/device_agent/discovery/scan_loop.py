@@ -1,0 +1,159 @@
+"""The scan loop: one look at the node after the other, each of them brought into the device table.
+
+It is level-triggered, as a controller's loop is: a hint says that something may have changed and never what, and
+without any hint the node is looked at all the same. A scan reads files that a driver may keep waiting for ever, so it
+runs in a thread with a deadline, and until it comes back the last one counts. A configuration is in force from the
+first selection on that was made with it; who holds what is asked for before that, as `maxDevices` must not exchange
+what an earlier process gave away.
+"""
+
+import asyncio
+import contextlib
+import logging
+import math
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from device_agent.contract.document import Document
+from device_agent.discovery.hotplug import UeventSocket
+from device_agent.discovery.scan_errors import ScanErrors
+from device_agent.discovery.scanner import Scanner
+from device_agent.nvml.model import NvmlView
+from device_agent.nvml.watch import GpuWatch
+from device_agent.runtime.metrics import Metrics
+from device_agent.runtime.settings import Settings
+from device_agent.runtime.worker import Worker, WorkerBusyError
+from device_agent.select.selection import select
+from device_agent.select.unit import Selection
+from device_agent.store.configuration import Accepted, Configuration
+from device_agent.table.device_table import DeviceTable
+
+logger = logging.getLogger(__name__)
+
+_HUNG_SECONDS: Final = 5.0
+"""How often a scan that hangs is looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A scan that is in the table. `changed`: names whose list changed, came or went; `gpus`: what NVML had told."""
+
+    accepted: Accepted
+    gpus: NvmlView | None
+    changed: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """`first`: awaited before the first scan. `before`: each scan's devices, awaited before they are offered.
+
+    `in_force`: a configuration came in force. `applied`: each scan.
+    """
+
+    first: Callable[[], Awaitable[None]]
+    before: Callable[[Document, Selection], Awaitable[None]]
+    in_force: Callable[[], None]
+    applied: Callable[[Applied], None]
+
+
+class ScanLoop:
+    """Scans what `configuration` wants. `in_force`: the configuration that the table's devices were selected by."""
+
+    def __init__(
+        self,
+        scanner: Scanner,
+        *,
+        configuration: Configuration,
+        gpus: GpuWatch,
+        table: DeviceTable,
+        metrics: Metrics,
+        settings: Settings,
+        listeners: Listeners,
+    ) -> None:
+        self.in_force: Accepted | None = None
+        self._scanner = scanner
+        self._configuration = configuration
+        self._gpus = gpus
+        self._table = table
+        self._metrics = metrics
+        self._settings = settings
+        self._listeners = listeners
+        self._worker = Worker("scan")
+        self._errors = ScanErrors()
+        self._hint = asyncio.Event()
+        self._begun = False
+
+    def soon(self) -> None:
+        """Something may have changed."""
+        self._hint.set()
+
+    async def listen(self) -> None:
+        """Takes the kernel's hints, for ever, or returns where it gives none."""
+        try:
+            with UeventSocket() as uevents:
+                await uevents.hints(self.soon, settle=self._settings.hint_coalesce)
+        except OSError as error:
+            logger.warning("no uevents, periodic scans alone notice changes", extra={"error": str(error)})
+
+    async def run(self) -> None:
+        """Scans, for ever."""
+        while True:
+            self._hint.clear()
+            if (wanted := self._configuration.wanted) is not None:
+                await self._scan(wanted)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._pause()):
+                    await self._hint.wait()
+
+    def _pause(self) -> float:
+        """Seconds until the next scan that nothing asks for; `unhealthyWhen` of an entry may want it sooner."""
+        if self._worker.busy:
+            return _HUNG_SECONDS
+        resources = self.in_force.document.resources if self.in_force else ()
+        checks = (r.health.interval_seconds for r in resources if r.health.unhealthy_when)
+        return min(self._settings.scan_interval, min(checks, default=math.inf))
+
+    async def _scan(self, wanted: Accepted) -> None:
+        self._table.configure(wanted.document)
+        if not self._begun:
+            await self._listeners.first()
+            self._begun = True
+        gpus = await self._gpus.for_scan(wanted.document)
+        begun = time.monotonic()
+        held = self._table.held_ids()
+        known = frozenset(r.entry for r in self._table.snapshot().resources if r.devices) if gpus else frozenset()
+        try:
+            selection, errors = await self._worker.call(
+                lambda: self._look(wanted.document, gpus, held, known), seconds=self._settings.scan_deadline
+            )
+        except (TimeoutError, WorkerBusyError):
+            self._complain(("the scan hangs, the last one counts",))
+            return
+        except Exception:
+            logger.exception("the scan failed, the last one counts")
+            self._metrics.scan_failed()
+            return
+        self._metrics.scanned(seconds=time.monotonic() - begun)
+        self._complain(errors)
+        await self._listeners.before(wanted.document, selection)
+        changed = self._table.apply_selection(selection, now=time.monotonic(), wall=datetime.now(tz=UTC))
+        if wanted is not self.in_force:
+            self.in_force = wanted
+            self._listeners.in_force()
+            logger.info("configuration in force", extra={"sha256": wanted.sha256})
+        self._listeners.applied(Applied(accepted=wanted, gpus=gpus, changed=changed))
+
+    def _look(
+        self, document: Document, gpus: NvmlView | None, held: frozenset[str], known: frozenset[str]
+    ) -> tuple[Selection, tuple[str, ...]]:
+        """In the scan's thread: it reads the node's files."""
+        findings = self._scanner.scan(document, nvml=gpus, known=known)
+        return select(document, findings, exists=self._scanner.exists, held=held), findings.errors
+
+    def _complain(self, errors: tuple[str, ...]) -> None:
+        if errors:
+            self._metrics.scan_failed()
+        self._errors.log(errors)

@@ -1,0 +1,36 @@
+"""What every source of devices is to the scan, and where on the node sources look."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from device_agent.contract.document import DeviceEntry
+from device_agent.select.found import FoundDevice
+
+
+@dataclass(frozen=True, slots=True)
+class Roots:
+    """Where the node's file systems are: /host/sys in a pod, /sys on the node, a captured tree in a test."""
+
+    sys: Path
+    dev: Path
+    proc: Path
+
+    @classmethod
+    def below(cls, root: Path) -> "Roots":
+        return cls(sys=root / "sys", dev=root / "dev", proc=root / "proc")
+
+
+class Source(Protocol):
+    """One way to find devices. It reads and never changes the hardware's state."""
+
+    def scan(self, entry: DeviceEntry, *, wanted: frozenset[str]) -> tuple[FoundDevice, ...]:
+        """The devices of the entry's source specification (not its include), in kernel-name order.
+
+        `wanted`: names of the sysfs file attributes to read (`attr.…`, `pci.attr.…`).
+        """
+        ...
+
+    def nothing(self, entry: DeviceEntry) -> str:
+        """Where it has looked for an entry that finds nothing, for an admin who may have mistyped; '' if no news."""
+        ...

@@ -1,0 +1,79 @@
+"""What is told of a device: the one word, the message and the time that all its conditions come to. Pure.
+
+Everything that it has failed with is told, and the time is that of the newest: an admin acknowledges what was read.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from device_agent.contract.document import HealthRules
+from device_agent.contract.times import since_text
+from device_agent.health.state_machine import Condition, Failure, State
+
+RECOVERING: Final = "Recovering"
+"""The reason of a device whose checks are good again, but not often enough yet."""
+MAX_TOLD: Final = 512
+"""Characters of a message that tells of several failures: the inventory cuts longer ones, and none may be cut off."""
+_BRIEF: Final = 2
+"""Failures that are told with their meaning beside the first; of more the numbers, as a message has an end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the conditions say of a unit. `since`: when that began, None: nothing is known of it.
+
+    `unanswered`: why the last check gave no answer, or ''.
+    """
+
+    offered: bool
+    reason: str = ""
+    message: str = ""
+    since: datetime | None = None
+    unanswered: str = ""
+
+
+FINE: Final = Verdict(offered=True)
+
+
+def of(conditions: Sequence[Condition], rules: HealthRules, *, unanswered: str, silent: str = "") -> Verdict:
+    """The worst of all that is known of a unit. `silent`: `unanswered` as one word."""
+    bad = [c for c in conditions if not c.state.offered]
+    if not bad and unanswered:
+        return Verdict(offered=True, reason=silent, message=unanswered, unanswered=unanswered)  # since it became so
+    if not bad:
+        since = max((c.since for c in conditions if c.state is State.HEALTHY), default=None)
+        message = next((c.message for c in conditions if c.message), "")
+        return Verdict(offered=True, message=message, since=since)
+    worst = min(bad, key=lambda c: (c.state is State.RECOVERING, c.since))
+    reason, message = worst.cause, worst.message
+    if worst.state is State.RECOVERING:
+        reason, message = RECOVERING, _recovering(worst, rules)
+    failures = {f.ruling.cause: f for c in bad for f in c.failures}
+    if also := _also([f for cause, f in failures.items() if cause != worst.cause]):
+        room = MAX_TOLD - len(also)
+        message = (message if len(message) <= room else f"{message[: room - 1]}…") + also
+    if unanswered:
+        message = f"{message}; now {unanswered}"
+    newest = max([worst.since, *(f.since for c in bad for f in c.failures)])
+    return Verdict(offered=False, reason=reason, message=message, since=newest, unanswered=unanswered)
+
+
+def _recovering(condition: Condition, rules: HealthRules) -> str:
+    return (
+        f"good again, Healthy after {rules.recovery_threshold} good checks in a row; "
+        f"it was {condition.cause}: {condition.message}"
+    )
+
+
+def _also(others: Collection[Failure]) -> str:
+    others = sorted(others, key=lambda f: f.since)
+    if len(others) > _BRIEF:
+        return f"; also XID {', '.join(str(f.xid) for f in others)}"
+    return "".join(f"; also {_told(f.ruling.brief)} since {since_text(f.since)}" for f in others)
+
+
+def _told(brief: str) -> str:
+    name, colon, meaning = brief.partition(": ")
+    return f"{name} ({meaning})" if colon else brief

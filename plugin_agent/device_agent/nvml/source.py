@@ -1,0 +1,182 @@
+"""NVIDIA GPUs and MIG devices, made of one look of the driver's library and of what sysfs and /dev have of them."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from device_agent.contract.document import DeviceEntry, NvmlKind
+from device_agent.discovery.sysfs_tree import NODE_MISSING, PciFunction, SysfsTree, numa
+from device_agent.nvml.model import Gpu, Mig, NvmlView
+from device_agent.select.found import FoundDevice
+
+MIG_ENABLED: Final = "MigEnabled"
+MIG_DISABLED: Final = "MigDisabled"
+NO_MIG_DEVICES: Final = "NoMigDevices"
+UNREADABLE: Final = "Unreadable"
+
+_NVIDIA: Final = "10de"
+_DISPLAY: Final = "03"
+_CONTROL: Final = "nvidiactl"
+_DRIVER: Final = "nvidia"
+
+
+class NvmlDevices:
+    """The source `nvml`. `view` None: the driver has not answered yet; `alone`: no other source is asked for."""
+
+    def __init__(self, tree: SysfsTree, view: NvmlView | None, *, alone: bool = False) -> None:
+        self._alone = alone
+        self._tree = tree
+        self._view = view or NvmlView()
+        self._asked = view is not None
+
+    def scan(self, entry: DeviceEntry, *, wanted: frozenset[str]) -> tuple[FoundDevice, ...]:
+        """Whole GPUs or MIG devices. A GPU in MIG mode is no whole GPU: CUDA runs on its MIG devices alone."""
+        assert entry.nvml is not None
+        if entry.nvml.kind is NvmlKind.GPU:
+            return (*(self._gpu(gpu, wanted) for gpu in self._view.gpus), *self._silent(wanted))
+        return tuple(find for gpu in self._view.gpus for find in self._migs(gpu, wanted))
+
+    def nothing(self, entry: DeviceEntry) -> str:  # noqa: ARG002 it is the same for all entries
+        """Where all that a pool serves is NVIDIA's, its nodes are told why they have none, sign or not."""
+        return self._none() if self._alone and self._asked and not self._view.gpus and not self._signs() else ""
+
+    def reason(self, *, expected: bool = False) -> str:
+        """Why there are no devices, or nothing is known of them now; '' where all is well.
+
+        That there are none is no news on a node without any sign of NVIDIA hardware, unless there were some
+        (`expected`).
+        """
+        if self._view.gpus:
+            return self._view.unavailable
+        return self._none() if expected or self._signs() else ""
+
+    def _none(self) -> str:
+        if not self._asked:
+            return "the NVIDIA driver has not answered yet"
+        return self._view.unavailable or "the NVIDIA driver is loaded and has no GPU"
+
+    def _signs(self) -> bool:
+        return self._tree.dev.is_node(_CONTROL) or any(True for _ in self._functions())
+
+    def _functions(self) -> Iterator[PciFunction]:
+        """GPUs as the PCI bus shows them; the sound and USB functions of a card are of other classes."""
+        functions = (self._tree.function(path) for _, path in self._tree.members("bus/pci/devices"))
+        return (f for f in functions if f and f.vendor == _NVIDIA and f.pci_class.startswith(_DISPLAY))
+
+    def _silent(self, wanted: frozenset[str]) -> Iterator[FoundDevice]:
+        """GPUs that the driver has and its library does not show: lost before the agent began, say."""
+        shown = {gpu.pci_address for gpu in self._view.gpus}
+        if not self._asked or self._view.unavailable or "" in shown:
+            return
+        for function in self._functions():
+            # virtual functions of a vGPU host are for virtual machines
+            virtual = self._tree.sys.link(f"{function.path}/physfn") is not None
+            if function.driver == _DRIVER and function.address not in shown and not virtual:
+                yield FoundDevice(
+                    source="nvml",
+                    name=function.address,
+                    sysfs_path=function.path,
+                    attributes=self._tree.attributes(function.path, name=function.address, wanted=wanted),
+                    left_out=(UNREADABLE, "the driver has this GPU and cannot show it: reset it, or reboot the node"),
+                )
+
+    def _gpu(self, gpu: Gpu, wanted: frozenset[str]) -> FoundDevice:
+        left_out = None
+        if gpu.mig_mode:
+            left_out = MIG_ENABLED, "MIG mode is enabled: its MIG devices are found by nvml: {kind: MIG}"
+        return self._found(gpu, self._values(gpu, wanted), uuid=gpu.uuid, left_out=left_out)
+
+    def _migs(self, gpu: Gpu, wanted: frozenset[str]) -> Iterator[FoundDevice]:
+        if gpu.mig_mode is None:
+            return  # that GPUs without MIG have no MIG devices is no news
+        if not gpu.migs:
+            reason = (
+                (NO_MIG_DEVICES, "MIG mode is enabled and there is no MIG device: nvidia-smi mig -cgi <profile> -C")
+                if gpu.mig_mode
+                else (MIG_DISABLED, "MIG mode is disabled: as a whole GPU it is found by nvml: {kind: GPU}")
+            )
+            yield self._found(gpu, self._values(gpu, wanted), uuid=gpu.uuid, left_out=reason)
+        for mig in gpu.migs:
+            yield self._mig(gpu, mig, wanted)
+
+    def _mig(self, gpu: Gpu, mig: Mig, wanted: frozenset[str]) -> FoundDevice:
+        values = self._values(gpu, wanted) | {
+            "name": mig.uuid,
+            "uuid": mig.uuid,
+            "index": f"{gpu.index}:{mig.index}",
+            "parentUuid": gpu.uuid,
+            "gi": str(mig.gi),
+            "ci": str(mig.ci),
+        }
+        values.pop("memoryMiB", None)
+        if mig.memory_mib:
+            values["memoryMiB"] = str(mig.memory_mib)
+        left_out = None
+        if mig.profile:
+            values["profile"] = mig.profile
+        else:
+            left_out = UNREADABLE, "the driver tells no profile of this MIG device"
+        return self._found(gpu, values, uuid=mig.uuid, mig=mig, left_out=left_out)
+
+    def _found(
+        self,
+        gpu: Gpu,
+        values: dict[str, str],
+        *,
+        uuid: str,
+        mig: Mig | None = None,
+        left_out: tuple[str, str] | None,
+    ) -> FoundDevice:
+        wanted = [f"/dev/nvidia{gpu.minor}"] if gpu.minor >= 0 else []
+        wanted += mig.caps if mig else ()
+        present = [path for path in wanted if self._tree.dev.is_node(path.removeprefix("/dev/"))]
+        if present:
+            values["path"] = present[0]
+        place = self._place(gpu)
+        if mig and place:
+            # no object of sysfs: a place below the GPU's, so that who has the one has not the other
+            place = f"{place}/mig/gi{mig.gi}/ci{mig.ci}"
+        return FoundDevice(
+            source="nvml",
+            name=uuid,
+            sysfs_path=place,
+            attributes=values,
+            nodes=tuple(sorted(present)),
+            numa_node=gpu.numa_node if gpu.numa_node is not None else numa(values),
+            problem=_missing(gpu, mig, [path for path in wanted if path not in present]),
+            left_out=left_out,
+        )
+
+    def _place(self, gpu: Gpu) -> str | None:
+        return self._tree.sys.real(f"bus/pci/devices/{gpu.pci_address}") if gpu.pci_address else None
+
+    def _values(self, gpu: Gpu, wanted: frozenset[str]) -> dict[str, str]:
+        place = self._place(gpu)
+        values = self._tree.attributes(place, name=gpu.uuid, wanted=wanted) if place else {"name": gpu.uuid}
+        told = {
+            "uuid": gpu.uuid,
+            "index": str(gpu.index),
+            "minor": str(gpu.minor) if gpu.minor >= 0 else "",
+            "model": gpu.model,
+            "memoryMiB": str(gpu.memory_mib or ""),
+            "pci.address": gpu.pci_address,
+            "numaNode": "" if gpu.numa_node is None else str(gpu.numa_node),
+            "computeCapability": gpu.compute_capability,
+            "architecture": gpu.architecture,
+            "brand": gpu.brand,
+            "driverVersion": self._view.driver_version,
+            "cudaVersion": self._view.cuda_version,
+            "migMode": "" if gpu.mig_mode is None else "Enabled" if gpu.mig_mode else "Disabled",
+        }
+        return values | {name: value for name, value in told.items() if value}
+
+
+def _missing(gpu: Gpu, mig: Mig | None, missing: list[str]) -> tuple[str, str] | None:
+    """What stands in the way of an entry that gives out device nodes."""
+    if gpu.minor < 0:
+        return NODE_MISSING, "the driver does not tell the number of the GPU's node"
+    if mig and len(mig.caps) < 2:
+        return NODE_MISSING, "/proc/driver/nvidia-caps/mig-minors does not name its capability nodes"
+    if missing:
+        advice = ": nvidia-modprobe makes it" if mig else ""
+        return NODE_MISSING, f"{', '.join(missing)} does not exist{advice}"
+    return None

@@ -1,0 +1,51 @@
+"""Devices that come, go, fail and recover, as lines of the log: once each, and never thousands."""
+
+import logging
+from typing import Final
+
+from device_agent.health.assessment import RECOVERING
+from device_agent.table.snapshot import Health, TableSnapshot
+
+logger = logging.getLogger(__name__)
+
+_MOST: Final = 20
+"""Lines for one change; a switch that goes takes many devices along."""
+
+
+class Transitions:
+    """Compares each snapshot with the one before."""
+
+    def __init__(self) -> None:
+        self._before: dict[tuple[str, str], tuple[Health, str, bool]] = {}
+
+    def log(self, snapshot: TableSnapshot) -> None:
+        now = {}
+        lines = []
+        for resource in snapshot.resources:
+            for device in resource.devices:
+                key = (resource.name, device.unit.id)
+                now[key] = (device.health, device.reason, bool(device.unanswered))
+                before = self._before.get(key)
+                if before == now[key]:
+                    continue
+                if device.unanswered and (before is None or not before[2]):
+                    lines.append((logging.WARNING, "device gives no answer", key, {"error": device.unanswered}))
+                elif device.reason == RECOVERING:
+                    lines.append((logging.INFO, "device recovering", key, {}))
+                elif device.health is not Health.HEALTHY:
+                    fields = {"reason": device.reason, "error": device.message}
+                    lines.append((logging.WARNING, "device unhealthy", key, fields))
+                else:
+                    lines.append((logging.INFO, _good_news(before), key, {}))
+        lines += [(logging.INFO, "device gone", key, {}) for key in self._before if key not in now]
+        self._before = now
+        for level, message, (name, device_id), fields in lines[:_MOST]:
+            logger.log(level, message, extra={"resource": name, "device": device_id, **fields})
+        if len(lines) > _MOST:
+            logger.info("more devices changed", extra={"devices": len(lines) - _MOST})
+
+
+def _good_news(before: tuple[Health, str, bool] | None) -> str:
+    if before is None:
+        return "device found"
+    return "device answers again" if before[0] is Health.HEALTHY else "device healthy again"

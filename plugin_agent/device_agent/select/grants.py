@@ -1,0 +1,284 @@
+"""What a unit adds to a container: the entry's `inject` rendered with the unit's devices. Pure.
+
+Texts come out as templates that hold `{position}` alone: that is known when a container asks. Braces that are
+meant literally, and those in values from hardware, stay doubled for that second rendering.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Final, TypeVar
+
+from device_agent.contract import names
+from device_agent.contract.document import DeviceNode, Inject, Mount, OwnNodes
+from device_agent.contract.template import POSITION, MissingAttributeError, Template, parse_template
+from device_agent.runtime.errors import AgentError
+from device_agent.select.found import FoundDevice
+from device_agent.select.kernel_names import matcher
+from device_agent.select.unit import Grants, MountGrant, NodeGrant
+
+T = TypeVar("T")
+Problem = tuple[str, str]
+
+MISSING_ATTRIBUTE: Final = "MissingAttribute"
+UNSAFE_VALUE: Final = "UnsafeValue"
+PATH_CONFLICT: Final = "ContainerPathConflict"
+COMPANION_MISSING: Final = "CompanionMissing"
+NODE_MISSING: Final = "DeviceNodeMissing"
+
+OWN_PERMISSIONS: Final = "rw"
+"""Of own nodes that no entry of deviceNodes speaks of."""
+
+_SAFE = re.compile(r"[A-Za-z0-9._:@+-]+")
+
+
+class UnusableDeviceError(AgentError):
+    """A device that the entry cannot offer: `reason` is CamelCase, the message one line."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+def render(
+    inject: Inject, members: Sequence[FoundDevice], *, exists: Callable[[str], bool]
+) -> tuple[Grants, Problem | None]:
+    """The grants of a unit, and what makes it unhealthy, (reason, message), or None.
+
+    Values are rendered for each member, equal ones dropped; a member that lacks an attribute is passed over
+    while another one has it. `exists` is asked for companions alone.
+
+    Raises:
+        UnusableDeviceError: an attribute that all members lack, or a value that must not stand in a path.
+    """
+    nodes: dict[str, NodeGrant] = {}
+    problem = _own_nodes(inject, members, nodes)
+    problem = _companions(inject, members, nodes, exists) or problem
+    mounts: dict[MountGrant, None] = {}
+    for i, mount in enumerate(inject.mounts):
+        mounts |= dict.fromkeys(each(members, partial(_mount, mount), where=f"inject.mounts[{i}]"))
+    env = [
+        (i, name, value)
+        for i, spec in enumerate(inject.env)
+        for name, value in each(
+            members,
+            partial(_variable, spec.name, spec.value),
+            where=f"inject.env[{i}] ({spec.name})",
+            optional=spec.optional,
+        )
+    ]
+    annotations = [
+        pair
+        for i, spec in enumerate(inject.annotations)
+        for pair in each(members, partial(_pair, spec.name, spec.value), where=f"inject.annotations[{i}] ({spec.name})")
+    ]
+    cdi: dict[str, None] = {}
+    for i, name in enumerate(inject.cdi_devices):
+        cdi |= dict.fromkeys(each(members, partial(_cdi_device, name), where=f"inject.cdiDevices[{i}]"))
+    grants = Grants(
+        nodes=tuple(nodes.values()),
+        mounts=tuple(mounts),
+        env=tuple(env),
+        annotations=tuple(annotations),
+        cdi_devices=tuple(cdi),
+    )
+    return grants, problem
+
+
+def each(
+    members: Sequence[FoundDevice],
+    make: Callable[[Mapping[str, str]], T],
+    *,
+    where: str,
+    optional: bool = False,
+) -> tuple[T, ...]:
+    """`make` of each member's attributes, equal results once.
+
+    Raises:
+        UnusableDeviceError: every member lacks an attribute, unless `optional`: then there is nothing.
+    """
+    made: dict[T, None] = {}
+    missing = ""
+    for member in members:
+        try:
+            made[make(member.attributes)] = None
+        except MissingAttributeError as error:
+            missing = missing or error.args[0]
+    if missing and not made and not optional:
+        raise UnusableDeviceError(MISSING_ATTRIBUTE, f"{where} needs {missing}, which the device does not have")
+    return tuple(made)
+
+
+def text(template: str, attributes: Mapping[str, str]) -> str:
+    """`template` with all but `{position}` rendered, as a template.
+
+    Raises:
+        MissingAttributeError: the device lacks an attribute.
+    """
+    if "{" not in template and "}" not in template:
+        return template
+    parsed = _parsed(template)
+    out = [escaped(parsed.prefix)]
+    for name, literal in zip(parsed.parts[1::2], parsed.parts[2::2], strict=True):
+        if name == POSITION:
+            out.append("{position}")
+        elif name in attributes:
+            out.append(escaped(attributes[name]))
+        else:
+            raise MissingAttributeError(name)
+        out.append(escaped(literal))
+    return "".join(out)
+
+
+def path(template: str, attributes: Mapping[str, str], *, below: str) -> str:
+    """As `text`, for a path: a value may name one file, and the result stays below the directory `below`.
+
+    Raises:
+        MissingAttributeError: the device lacks an attribute.
+        UnusableDeviceError: a value with a slash, a blank or `..`: what hardware says of itself is not trusted.
+    """
+    parsed = _parsed(template)
+    for name in parsed.names:
+        value = attributes.get(name, "")
+        if name != POSITION and value and (value in (".", "..") or not _SAFE.fullmatch(value)):
+            raise UnusableDeviceError(UNSAFE_VALUE, f"{name} is {value!r}, which must not stand in the path {template}")
+    rendered = text(template, attributes)
+    segments = rendered.removeprefix(below).split("/")
+    if not rendered.startswith(below) or any(segment in ("", ".", "..") for segment in segments):
+        raise UnusableDeviceError(UNSAFE_VALUE, f"{template} gives {rendered!r}, which leaves {below}")
+    return rendered
+
+
+def escaped(value: str) -> str:
+    """Literal text as a template.
+
+    Raises:
+        UnusableDeviceError: a name from the file system that is not UTF-8: no message to the kubelet can hold it.
+    """
+    if not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
+        raise UnusableDeviceError(
+            UNSAFE_VALUE, f"{value.removeprefix('/dev/')!r} is not UTF-8, and the kubelet takes nothing else"
+        )
+    return value.replace("{", "{{").replace("}", "}}")
+
+
+@lru_cache(maxsize=4096)
+def _parsed(template: str) -> Template:
+    return parse_template(template)
+
+
+def _directory(template: str) -> str:
+    """The directory that a path's literal beginning names, with its slash."""
+    prefix = escaped(_parsed(template).prefix)
+    return prefix[: prefix.rfind("/") + 1]
+
+
+def _pair(name: str, value: str, attributes: Mapping[str, str]) -> tuple[str, str]:
+    return text(name, attributes), text(value, attributes)
+
+
+def _variable(name: str, value: str, attributes: Mapping[str, str]) -> tuple[str, str]:
+    return _variable_name(name, attributes), text(value, attributes)
+
+
+def _variable_name(name: str, attributes: Mapping[str, str]) -> str:
+    rendered = text(name, attributes)
+    if "=" in rendered:
+        raise UnusableDeviceError(UNSAFE_VALUE, f"{name} gives {rendered!r}, which is no name of a variable")
+    return rendered
+
+
+def _cdi_device(name: str, attributes: Mapping[str, str]) -> str:
+    rendered = text(name, attributes)
+    if not names.CDI_NAME.fullmatch(rendered.replace("{position}", "0")):
+        raise UnusableDeviceError(UNSAFE_VALUE, f"{name} gives {rendered!r}, which names no CDI device")
+    return rendered
+
+
+def _mount(mount: Mount, attributes: Mapping[str, str]) -> MountGrant:
+    return MountGrant(
+        host_path=path(mount.host_path, attributes, below=_directory(mount.host_path)),
+        container_path=path(mount.container_path, attributes, below=_directory(mount.container_path)),
+        read_only=mount.read_only,
+    )
+
+
+def _own_nodes(inject: Inject, members: Sequence[FoundDevice], into: dict[str, NodeGrant]) -> Problem | None:
+    specs = [(i, spec) for i, spec in enumerate(inject.device_nodes) if spec.own]
+    met: set[int] = set()
+    owners: dict[str, Mapping[str, str]] = {}
+    for member in members:
+        for node in member.nodes:
+            owners.setdefault(node, member.attributes)
+    for node in sorted(owners):
+        listed = False
+        for i, spec in specs:
+            if not matcher((spec.own,))(node.removeprefix("/dev/")):
+                continue
+            met.add(i)
+            try:
+                _add(into, _own_grant(spec, node, owners[node]))
+                listed = True
+            except MissingAttributeError as error:
+                if not spec.optional:
+                    where = f"inject.deviceNodes[{i}] (own {spec.own})"
+                    message = f"{where} needs {error.args[0]}, which the device does not have"
+                    raise UnusableDeviceError(MISSING_ATTRIBUTE, message) from error
+        if not listed and inject.own_nodes is OwnNodes.ALL:
+            _add(into, NodeGrant(escaped(node), escaped(node), OWN_PERMISSIONS))
+    for i, spec in specs:
+        if i not in met and not spec.optional:
+            have = ", ".join(sorted(owners)) or "none"
+            return NODE_MISSING, f"inject.deviceNodes[{i}]: no own node matches {spec.own}; there is {have}"
+    return None
+
+
+def _own_grant(spec: DeviceNode, node: str, attributes: Mapping[str, str]) -> NodeGrant:
+    host = escaped(node)
+    inside = spec.container_path
+    return NodeGrant(
+        host_path=host,
+        container_path=path(inside, attributes, below=_directory(inside)) if inside else host,
+        permissions=spec.permissions,
+        env=_variable_name(spec.env, attributes),
+    )
+
+
+def _companions(
+    inject: Inject, members: Sequence[FoundDevice], into: dict[str, NodeGrant], exists: Callable[[str], bool]
+) -> Problem | None:
+    problem = None
+    for i, spec in enumerate(inject.device_nodes):
+        if not spec.host_path:
+            continue
+        grants = each(
+            members, partial(_companion, spec), where=f"inject.deviceNodes[{i}].hostPath", optional=spec.optional
+        )
+        for grant in grants:
+            known = exists(_parsed(grant.host_path).render({}))
+            if not known and not spec.optional:
+                problem = problem or (COMPANION_MISSING, f"{grant.host_path} does not exist on the node")
+            if known or not spec.optional:
+                _add(into, grant)
+    return problem
+
+
+def _companion(spec: DeviceNode, attributes: Mapping[str, str]) -> NodeGrant:
+    host = path(spec.host_path, attributes, below="/dev/")
+    inside = spec.container_path
+    return NodeGrant(
+        host_path=host,
+        container_path=path(inside, attributes, below=_directory(inside)) if inside else host,
+        permissions=spec.permissions,
+        env=_variable_name(spec.env, attributes),
+    )
+
+
+def _add(into: dict[str, NodeGrant], grant: NodeGrant) -> None:
+    earlier = into.setdefault(grant.container_path, grant)
+    if earlier.host_path != grant.host_path:
+        raise UnusableDeviceError(
+            PATH_CONFLICT,
+            f"{earlier.host_path} and {grant.host_path} would both be {grant.container_path} in the container: "
+            "narrow the glob, or choose another containerPath",
+        )

@@ -1,0 +1,132 @@
+"""How many devices of an entry the node takes: one for each id, as many names and ids as a kubelet can bear. Pure.
+
+These bounds are the node's, not the device's: what they leave out depends on the other devices, and on the entries
+before. They are applied in a fixed order, so that the same finds always give the same devices, and what a container
+holds is never exchanged for what it does not.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from device_agent.contract import names
+from device_agent.contract.document import Resource
+from device_agent.select.grouping import DUPLICATE, Exclude, Made
+from device_agent.select.identity import Ids, better_unit
+from device_agent.select.unit import Unit
+
+MAX_DEVICES: Final = "MaxDevices"
+TOO_MANY_NAMES: Final = "TooManyNames"
+TOO_MANY_IDS: Final = "TooManyIds"
+NAME_TAKEN: Final = "NameTaken"
+
+
+@dataclass(slots=True)
+class Taken:
+    """What the entries so far have taken. `names`: resource name -> entry; `refused`: name or entry -> why not."""
+
+    ids: Ids = field(default_factory=Ids)
+    names: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+class Limits:
+    """Of one entry. `held`: ids in use, which `maxDevices` never exchanges."""
+
+    def __init__(self, resource: Resource, taken: Taken, *, held: frozenset[str], exclude: Exclude) -> None:
+        self._resource = resource
+        self._taken = taken
+        self._held = held
+        self._exclude = exclude
+
+    def within(self, made: Iterable[Made]) -> tuple[Unit, ...]:
+        """Those that the node takes, in the order of their ids; they are taken from here on."""
+        kept = self._within_max(self._unique(made))
+        kept = self._within_ids(self._within_names(kept))
+        for one in kept:
+            self._taken.ids.add(one.unit)
+        return tuple(one.unit for one in kept)
+
+    def _unique(self, made: Iterable[Made]) -> list[Made]:
+        kept: list[Made] = []
+        ours = Ids()
+        for one in sorted(made, key=lambda m: (m.unit.id, m.draft.attribute)):
+            if other := self._taken.ids.holder(one.unit) or ours.holder(one.unit):
+                unit = better_unit(one.draft.members[0].find)
+                message = (
+                    f"the id {one.unit.id} is that of a device of {other}: give one of the two a unit such as {unit}"
+                )
+                self._exclude(one.draft.members, DUPLICATE, message)
+            else:
+                ours.add(one.unit)
+                kept.append(one)
+        return kept
+
+    def _within_max(self, made: list[Made]) -> list[Made]:
+        most = self._resource.max_devices
+        if not most or len(made) <= most:
+            return made
+        kept = {one.unit.id for one in made if self._is_held(one.unit)}
+        kept |= {one.unit.id for one in [m for m in made if m.unit.id not in kept][: max(0, most - len(kept))]}
+        for one in made:
+            if one.unit.id not in kept:
+                message = f"maxDevices: {most} of {len(made)} are offered, the first in the order of their ids"
+                self._exclude(one.draft.members, MAX_DEVICES, message)
+        return [one for one in made if one.unit.id in kept]
+
+    def _is_held(self, unit: Unit) -> bool:
+        return bool(self._held) and any(names.replica_id(unit.id, n) in self._held for n in range(unit.replicas))
+
+    def _within_names(self, made: list[Made]) -> list[Made]:
+        left_out: dict[str, tuple[str, str]] = {}
+        told: list[str] = []
+        free: list[str] = []
+        rendered = sorted({one.unit.resource for one in made})
+        most = names.MAX_NAMES_PER_ENTRY
+        too_many = f"{len(rendered)} resource names, at most {most} per entry and node"
+        for name in rendered:
+            if other := self._taken.names.get(name):
+                told.append(f"{name} is already a resource of the entry {other}")
+                left_out[name] = NAME_TAKEN, told[-1]
+            elif len(free) == most:
+                left_out[name] = TOO_MANY_NAMES, f"{too_many}: {name} is not among them"
+            else:
+                free.append(name)
+        self._taken.names |= dict.fromkeys(free, self._resource.name)
+        if beyond := [name for name in left_out if left_out[name][0] == TOO_MANY_NAMES]:
+            told.insert(0, f"{too_many}: left out are {beyond[0]} and {len(beyond) - 1} more")
+        if told:
+            more = f"; and {len(told) - 4} more" if len(told) > 4 else ""
+            self._taken.refused[self._resource.name] = "; ".join(told[:4]) + more
+        return self._without(made, left_out)
+
+    def _within_ids(self, made: list[Made]) -> list[Made]:
+        replicas: dict[str, list[int]] = {}
+        for one in made:
+            replicas.setdefault(one.unit.resource, []).append(one.unit.replicas)
+        left_out = {
+            name: (TOO_MANY_IDS, _arithmetic(counts))
+            for name, counts in replicas.items()
+            if sum(counts) > names.MAX_IDS
+        }
+        self._taken.refused |= {name: message for name, (_, message) in left_out.items()}
+        return self._without(made, left_out)
+
+    def _without(self, made: list[Made], left_out: Mapping[str, tuple[str, str]]) -> list[Made]:
+        for one in made:
+            if one.unit.resource in left_out:
+                self._exclude(one.draft.members, *left_out[one.unit.resource])
+        return [one for one in made if one.unit.resource not in left_out]
+
+
+def _arithmetic(replicas: Sequence[int]) -> str:
+    total = sum(replicas)
+    product = (
+        f"{len(replicas):,} devices x {replicas[0]:,} replicas"
+        if len(set(replicas)) == 1
+        else (f"the replicas of {len(replicas):,} devices")
+    )
+    return (
+        f"{product} = {total:,} ids, a node can offer at most {names.MAX_IDS:,} of one resource; "
+        "lower replicas, or set maxDevices"
+    )

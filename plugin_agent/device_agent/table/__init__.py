@@ -1,0 +1,5 @@
+"""The device table: the one state of the agent, from which everything it tells anybody is read. Pure.
+
+Exports: `device_table` (events in, answers out), `snapshot` and `holders` (its values), `claims`.
+May import allocate, health, select and what is below them; it does no I/O and has no clock.
+"""
