@@ -6,6 +6,7 @@ import re
 import types
 import typing
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cache
 from typing import Any, TypeVar, cast
@@ -32,7 +33,7 @@ def decode(cls: type[T], data: object, *, path: str) -> T:
 
 
 def encode(value: Any) -> Any:
-    """The JSON of a dataclass: None is left out, everything else is written, defaults too."""
+    """The JSON of a dataclass: None is left out, all else is written, defaults too. Times are ISO 8601 in UTC."""
     if dataclasses.is_dataclass(value):
         return {
             camel(f.name): encode(v) for f in dataclasses.fields(value) if (v := getattr(value, f.name)) is not None
@@ -41,7 +42,7 @@ def encode(value: Any) -> Any:
         return [encode(v) for v in value]
     if isinstance(value, Mapping):
         return {key: encode(v) for key, v in value.items()}
-    return value
+    return value.astimezone(UTC).isoformat() if isinstance(value, datetime) else value
 
 
 @cache
@@ -83,6 +84,8 @@ def _value(kind: Any, data: object, path: str) -> object:
         if data not in list(kind):
             raise ShapeError(f"{path}: must be one of {', '.join(kind)}, not {data!r}")
         return kind(cast("str", data))
+    if kind is datetime:
+        return _moment(data, path)
     if type(data) is not kind:  # a bool is no int here
         raise ShapeError(f"{path}: must be {_NAMES[kind]}, not {_name(data)}")
     if isinstance(data, int) and not _MOST_NEGATIVE <= data <= ~_MOST_NEGATIVE:
@@ -90,6 +93,17 @@ def _value(kind: Any, data: object, path: str) -> object:
     if isinstance(data, str) and (found := _HALVES.search(data)):
         raise ShapeError(f"{path}: must be text, and {found[0]!r} at character {found.start()} is none; remove it")
     return data
+
+
+def _moment(data: object, path: str) -> datetime:
+    """An aware time in UTC."""
+    try:
+        moment = datetime.fromisoformat(data) if isinstance(data, str) else None
+        if moment is not None and moment.tzinfo is not None:
+            return moment.astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
+    raise ShapeError(f"{path}: must be a time with its time zone, such as 2026-01-31T12:00:00+00:00, not {data!r}")
 
 
 def _object(cls: type, data: object, path: str) -> object:

@@ -45,7 +45,7 @@ class ClaimWatch:
         self._own: object = ()
         self._others: object = ()
         """What the last look had."""
-        self._kept = self._table.claims.revision
+        self._kept = self._table.claims_revision
         self._told: set[str] = set()
 
     async def recall(self) -> None:
@@ -55,13 +55,13 @@ class ClaimWatch:
     async def before(self, document: Document, selection: Selection) -> None:
         """Called before a scan's devices are offered: they are on the disk when this returns, or it is too slow."""
         end = time.monotonic() + self._settings.claims_deadline
-        known = frozenset(self._table.claims.names)
+        known = self._table.claimed_names
         read = await self._look(seconds=self._settings.claims_deadline)
-        if not known.issuperset(self._table.claims.names):
+        if not known.issuperset(self._table.claimed_names):
             self._ask()
         exclusive = {r.name for r in document.resources if r.ownership is Ownership.EXCLUSIVE}
-        self._table.claims.offer(selection.units, exclusive=exclusive)
-        if read and self._table.claims.revision != self._kept:  # what could not be read is not written over
+        self._table.claim(selection.units, exclusive=exclusive)
+        if read and self._table.claims_revision != self._kept:  # what could not be read is not written over
             await self._keep(seconds=max(end - time.monotonic(), 0))
 
     async def _look(self, *, seconds: float) -> bool:
@@ -72,22 +72,20 @@ class ClaimWatch:
             self._tell(_HANGS)
             return False
         self._tell(*look.problems)
-        claims = self._table.claims
         own = look.own if look.own is not None and look.own is not self._own else ()
         if own or look.others is not self._others:
             self._changed(self._table.apply_claims(own, look.others, now=time.monotonic(), wall=datetime.now(tz=UTC)))
         self._others = look.others
         if look.own is not None and look.own is not self._own:
             self._own = look.own
-            if claims.records() != look.own:
+            if self._table.claim_records() != look.own:
                 self._kept = _NOT  # another process of this object has written over what this one offers
-        if not look.written and claims.records():
+        if not look.written and self._table.claim_records():
             self._kept = _NOT
         return True
 
     async def _keep(self, *, seconds: float) -> None:
-        claims = self._table.claims
-        revision, records = claims.revision, claims.records()
+        revision, records = self._table.claims_revision, self._table.claim_records()
         try:
             problem = await self._worker.call(lambda: self._store.keep(records), seconds=seconds)
         except (TimeoutError, WorkerBusyError):

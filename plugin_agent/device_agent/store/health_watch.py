@@ -83,15 +83,15 @@ class HealthWatch:
 
     async def recall(self) -> None:
         """What an earlier process knew, before anything else is said. A disk that hangs is not waited for."""
-        conditions = self._table.conditions
         try:
-            conditions.restore(await self._read(seconds=self._settings.health_recall))
-            conditions.inherit(await self._read_others(seconds=self._settings.health_recall))
+            self._table.restore_health(await self._read(seconds=self._settings.health_recall))
+            others = await self._read_others(seconds=self._settings.health_recall)
+            self._table.inherit(others, now=time.monotonic(), wall=datetime.now(tz=UTC))
         except (TimeoutError, WorkerBusyError):
             logger.warning("the devices' health kept on the node cannot be read in time")
             self._unread, self._not_read = True, "the disk hangs: the devices' health kept on the node is not read yet"
             return
-        self._kept = conditions.revision
+        self._kept = self._table.health_revision
 
     async def _read(self, *, seconds: float) -> tuple[Record, ...]:
         records, problem = await self._worker.call(
@@ -125,7 +125,7 @@ class HealthWatch:
 
     def stirred(self) -> None:
         """The table may know something new."""
-        if self._table.conditions.revision != self._kept:
+        if self._table.health_revision != self._kept:
             self._wake.set()
 
     async def run(self) -> None:
@@ -143,12 +143,11 @@ class HealthWatch:
         end = time.monotonic() + self._settings.health_last
         while self._worker.busy and time.monotonic() < end:  # noqa: ASYNC110 - a thread has no event of this loop
             await asyncio.sleep(_STILL_SECONDS)
-        if self._table.conditions.revision != self._kept and not self._unread:
+        if self._table.health_revision != self._kept and not self._unread:
             await self._keep(seconds=max(end - time.monotonic(), 0))
 
     async def _keep(self, *, seconds: float) -> bool:
-        conditions = self._table.conditions
-        revision, records = conditions.revision, conditions.records()
+        revision, records = self._table.health_revision, self._table.health_records()
         try:
             problem = await self._worker.call(
                 lambda: self._state.remember_health(records, boot_id=self._boot), seconds=seconds
@@ -181,15 +180,15 @@ class HealthWatch:
         if event.at - self._xids.get((event.uuid, event.xid), -math.inf) >= _XID_SECONDS:
             logger.info("xid", extra={"gpu": event.uuid, "xid": event.xid, "gi": event.gi, "ci": event.ci})
             self._xids[event.uuid, event.xid] = event.at
-        before = self._table.conditions.revision
+        before = self._table.health_revision
         changed = self._table.apply_health(judgement.fault(event), now=time.monotonic(), wall=datetime.now(tz=UTC))
-        if changed or self._table.conditions.revision != before:
+        if changed or self._table.health_revision != before:
             self._tell(changed)  # errors of programs, of which there may be hundreds a second, are no news
 
     @property
     def awaiting(self) -> bool:
         """Whether an admin may have a word to say of a device."""
-        return self._table.conditions.broken
+        return self._table.broken
 
     def acknowledge(self, text: str) -> None:
         """What the inventory's annotation says now, or ''. It is read again and again: what was taken stays taken."""

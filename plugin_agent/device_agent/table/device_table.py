@@ -8,7 +8,7 @@ What the table must never do is drop an id that may be allocated (`retention`). 
 or an id it no longer has is offered under no other until then (`offering`).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
 from device_agent.allocate.preferred import Place
@@ -49,10 +49,8 @@ class DeviceTable:
         self._remembering = True
         self._devices: dict[Key, Device] = {}
         self._ledger = Ledger()
-        self.conditions = Conditions(rule=xids.rule)
-        """For its memory (`records`, `restore`, `revision`); what changes it comes in by the methods below."""
-        self.claims = Claims()
-        """For its memory (`offer`, `records`, `revision`); what is read from the node comes in by `apply_claims`."""
+        self._conditions = Conditions(rule=xids.rule)
+        self._claims = Claims()
         self._elsewhere = Elsewhere()
         self._advertisement = Advertisement(hints=self._publishes_hints)
 
@@ -75,7 +73,7 @@ class DeviceTable:
                 seen.add(key)
                 self._of_name[unit.resource] = self._entries[unit.entry]
                 self._found(key, unit, wall=wall)
-                self._stirred |= self.conditions.scanned(unit, now=now, wall=wall)
+                self._stirred |= self._conditions.scanned(unit, now=now, wall=wall)
         self._recognise()
         for key, device in self._devices.items():
             if key not in seen and device.present:
@@ -84,17 +82,17 @@ class DeviceTable:
                 device.ids, device.present = (), False
                 device.kept_until = kept_until(self._entries.get(device.unit.entry), edited=edited, now=now)
         changed = self._settle(now=now, wall=wall)
-        self.claims.listed(self._devices.keys(), now=now)
+        self._claims.listed(self._devices.keys(), now=now)
         return changed
 
     def apply_claims(
         self, own: Iterable[Claim], others: Iterable[Claim], *, now: float, wall: datetime
     ) -> frozenset[str]:
         """What an earlier process of this object kept on the node, and what other objects' agents keep there now."""
-        self.claims.restore(own, now=now)
-        self.claims.learn(others)
+        self._claims.restore(own, now=now)
+        self._claims.learn(others)
         for (name, device_id), device in self._devices.items():
-            claim = self.claims.find(name, device_id) if device.ghost else None
+            claim = self._claims.find(name, device_id) if device.ghost else None
             if claim is not None and claim.id == device_id:
                 device.unit, self._stirred = claim.unit(entry=device.unit.entry), True
         return self._settle(now=now, wall=wall)
@@ -102,16 +100,16 @@ class DeviceTable:
     def apply_health(self, news: Look | Fault, *, now: float, wall: datetime) -> frozenset[str]:
         """What a driver tells of physical devices: one look at them, or an event."""
         if isinstance(news, Look):
-            self._stirred |= self.conditions.look(news, now=now, wall=wall)
+            self._stirred |= self._conditions.look(news, now=now, wall=wall)
         else:
-            self._stirred |= self.conditions.fault(news, wall=wall)
+            self._stirred |= self._conditions.fault(news, wall=wall)
         return self._settle(now=now, wall=wall)
 
     def inherit(self, records: Iterable[Record], *, now: float, wall: datetime) -> frozenset[str]:
         """What others knew of the health of physical devices, or we did before: `Conditions.inherit`."""
-        before = self.conditions.revision
-        self.conditions.inherit(records)
-        self._stirred |= self.conditions.revision != before
+        before = self._conditions.revision
+        self._conditions.inherit(records)
+        self._stirred |= self._conditions.revision != before
         return self._settle(now=now, wall=wall)
 
     def acknowledge(self, text: str, *, now: float, wall: datetime) -> tuple[frozenset[str], tuple[Answer, ...]]:
@@ -119,14 +117,14 @@ class DeviceTable:
 
         Returns what every event returns, and an answer to each item.
         """
-        answers = acknowledgement.take(text, [d.unit for d in self._devices.values()], self.conditions, wall=wall)
+        answers = acknowledgement.take(text, [d.unit for d in self._devices.values()], self._conditions, wall=wall)
         self._stirred |= any(answer.parts for answer in answers)
         return self._settle(now=now, wall=wall), answers
 
     def apply_holders(self, holders: Holders | None, *, begun: float, now: float, wall: datetime) -> frozenset[str]:
         """One answer of PodResources List that was asked for at `begun`; None: no answer, so nothing is dropped."""
         self._ledger.listed(holders, begun=begun)
-        self.claims.forget(self._ledger)
+        self._claims.forget(self._ledger)
         return self._settle(now=now, wall=wall)
 
     def apply_links(self, links: Links) -> None:
@@ -140,6 +138,44 @@ class DeviceTable:
     def allocation_ended(self, ticket: int, *, now: float, handed_out: bool) -> None:
         """The answer is on its way. `handed_out`: the ids were granted."""
         self._ledger.end(ticket, now=now, handed_out=handed_out)
+
+    # What is kept on the node for the next process
+
+    @property
+    def health_revision(self) -> int:
+        """Grows with each change of `health_records`."""
+        return self._conditions.revision
+
+    def health_records(self) -> tuple[Record, ...]:
+        """What is known of the devices' health, in a fixed order."""
+        return self._conditions.records()
+
+    def restore_health(self, records: Iterable[Record]) -> None:
+        """What an earlier process of this object knew; to be called before any other event."""
+        self._conditions.restore(records)
+
+    @property
+    def claims_revision(self) -> int:
+        """Grows with each change of `claim_records`."""
+        return self._claims.revision
+
+    def claim_records(self) -> tuple[Claim, ...]:
+        """Which hardware this object has offered under which ids."""
+        return self._claims.records()
+
+    @property
+    def claimed_names(self) -> frozenset[str]:
+        """Resource names that any object of this node has offered."""
+        return frozenset(self._claims.names)
+
+    def claim(self, units: Iterable[Unit], *, exclusive: Collection[str]) -> None:
+        """These devices are about to be offered. `exclusive`: names of the entries whose devices nobody shares."""
+        self._claims.offer(units, exclusive=exclusive)
+
+    @property
+    def broken(self) -> bool:
+        """Whether anything is wrong with a physical device."""
+        return self._conditions.broken
 
     # Answers
 
@@ -204,7 +240,7 @@ class DeviceTable:
         Holders of its ids have to be known: the first list of a name must have the ids of it that are held, and is made
         before the next List is asked for; and what they hold is to be offered under no other name.
         """
-        return self._may_give(resource) or resource in self.claims.names
+        return self._may_give(resource) or resource in self._claims.names
 
     def _may_give(self, resource: str) -> bool:
         fixed, domains = self._names_to_come
@@ -230,7 +266,7 @@ class DeviceTable:
         """Ids in use or on their way there, and the devices they are of: what `maxDevices` must not exchange."""
         used = self._ledger.used()
         names = {name for name, _ in used}
-        names = {name for name in names if self._may_give(name) or self.claims.of_object(name)}
+        names = {name for name in names if self._may_give(name) or self._claims.of_object(name)}
         used = frozenset((name, i) for name, i in used if name in names)
         ids = {i for _, i in used}
         for resource, i in used:
@@ -296,7 +332,7 @@ class DeviceTable:
         self._stirred = True
         before, self._entries = self._entries, entries
         edited = frozenset(n for n, r in entries.items() if n not in before or before[n].devices != r.devices)
-        self.conditions.configure(self._next.resources, now=now, wall=wall)
+        self._conditions.configure(self._next.resources, now=now, wall=wall)
         self._of_name = {name: entries.get(entry.name, entry) for name, entry in self._of_name.items()}
         for device in self._devices.values():
             if entry := entries.get(device.unit.entry):
@@ -307,7 +343,7 @@ class DeviceTable:
         went, gone = let_go(self._devices, ledger=self._ledger, entries=self._entries, now=now)
         self._stirred |= went
         for device in gone:
-            self.conditions.forget(device.unit)
+            self._conditions.forget(device.unit)
         if self._scanned and self._ledger.known:
             self._adopt(wall=wall)
             self._forget_strangers()
@@ -320,7 +356,7 @@ class DeviceTable:
             ledger=self._ledger,
             selection=self._selection,
             entries=self._entries,
-            conditions=self.conditions,
+            conditions=self._conditions,
             wall=wall,
         )
         return self._advertisement.make((name, device) for (name, _), device in self._devices.items())
@@ -332,13 +368,13 @@ class DeviceTable:
         """
         held = [(name, i) for name, i in self._ledger.holders() if i not in self._advertisement.ids(name)]
         names = {name for name, _ in self._devices} if held else set()
-        names.update(name for name, i in held if self.ours(name) or self.claims.own(name, i))
+        names.update(name for name, i in held if self.ours(name) or self._claims.own(name, i))
         ours = [(name, i) for name, i in held if name in names]
         known = self._ids_of(name for name, _ in ours)
         for name, i in ours:
             if i in known[name]:
                 continue
-            claim = self.claims.find(name, i)
+            claim = self._claims.find(name, i)
             of, index = (claim.id, claim.replica(i) or 0) if claim else split_replica(i)
             device = self._devices.get((name, of))
             if device is None:
@@ -347,17 +383,17 @@ class DeviceTable:
                 device = self._devices[name, of] = adopted(name, of, claim, entry=entry, wall=wall)
             device.leaving[i] = Leaving(index=index)
             if claim:
-                self.claims.take(claim)
+                self._claims.take(claim)
             self._stirred = True
         strange = set(held).difference(ours)
-        self._stirred |= self._elsewhere.look(strange, claims=self.claims, ledger=self._ledger, wall=wall)
+        self._stirred |= self._elsewhere.look(strange, claims=self._claims, ledger=self._ledger, wall=wall)
 
     def _forget_strangers(self) -> None:
         """Once after a start: what an earlier process knew of devices that are neither found nor held."""
         if not self._remembering:
             return
         self._remembering = False
-        self.conditions.forget_others({own(device.unit) for device in self._devices.values()})
+        self._conditions.forget_others({own(device.unit) for device in self._devices.values()})
 
     def _recognise(self) -> None:
         """Ghosts' ids that a scan has found now: they are that device's."""

@@ -88,7 +88,7 @@ class Steps:
 
     def scan(self, *units: Unit, **fields) -> frozenset[str]:
         self.now += 1
-        self.table.claims.offer(units, exclusive=self.exclusive)
+        self.table.claim(units, exclusive=self.exclusive)
         return self.table.apply_selection(selection(*units, **fields), now=self.now, wall=wall(self.now))
 
     def edit(self, *resources: Resource, units: tuple[Unit, ...]) -> frozenset[str]:

@@ -177,7 +177,7 @@ def test_what_is_taken_over_of_another_object_is_kept_as_its_own():
     steps.list(held("a::1", "b"))
     steps.scan(unit("a", replicas=1))
     assert steps.seen() == {"a": False, "a::1": False, "b": False}
-    own = steps.table.claims.records()
+    own = steps.table.claim_records()
     assert [(c.id, c.replicas) for c in own] == [("a", 2), ("b", 1)]
     steps = restarted(resource(OTHER), own=own, others=before)
     steps.list(held("a::1", "b"))
@@ -197,7 +197,7 @@ def test_of_two_objects_that_are_gone_the_replicas_of_both_count():
 
 
 def offered(steps: Steps) -> list[tuple[str, str, int]]:
-    return [(c.resource, c.id, c.replicas) for c in steps.table.claims.records()]
+    return [(c.resource, c.id, c.replicas) for c in steps.table.claim_records()]
 
 
 def test_what_is_offered_is_claimed_with_the_most_replicas_that_it_had():
@@ -210,10 +210,10 @@ def test_what_is_offered_is_claimed_with_the_most_replicas_that_it_had():
 def test_the_same_scan_again_is_nothing_new_to_keep():
     steps = Steps()
     steps.scan(unit("a"))
-    before = steps.table.claims.revision
+    before = steps.table.claims_revision
     steps.scan(unit("a"))
     steps.list(held("a"))
-    assert steps.table.claims.revision == before
+    assert steps.table.claims_revision == before
 
 
 @pytest.mark.parametrize(
@@ -234,10 +234,10 @@ def test_whatever_changes_of_a_device_is_kept(change):
     before = unit("a", replicas=2)
     steps.scan(before)
     after = dataclasses.replace(before, **change)
-    steps.table.claims.offer([after], exclusive={NAME, OTHER})
-    assert steps.table.claims.records() == kept(after)
-    steps.table.claims.offer([after], exclusive=())
-    assert steps.table.claims.records() == kept(after, exclusive=False)
+    steps.table.claim([after], exclusive={NAME, OTHER})
+    assert steps.table.claim_records() == kept(after)
+    steps.table.claim([after], exclusive=())
+    assert steps.table.claim_records() == kept(after, exclusive=False)
 
 
 @pytest.mark.parametrize("answer", [{}, None])

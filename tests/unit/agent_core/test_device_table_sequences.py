@@ -112,8 +112,8 @@ class Node(RuleBasedStateMachine):
     # Events
 
     def scan(self) -> None:
-        self.table.claims.offer(self.units(), exclusive=self.entries)
-        self.disk[self.object] = self.table.claims.records()
+        self.table.claim(self.units(), exclusive=self.entries)
+        self.disk[self.object] = self.table.claim_records()
         self.heard(self.table.apply_selection(selection(*self.units()), now=self.now, wall=wall(self.now)))
 
     @rule()

@@ -2,10 +2,13 @@
 
 import fnmatch
 import json
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 from device_agent.contract import attributes, check, globs, names
+from device_agent.contract.codec import ShapeError, decode, encode
 from device_agent.contract.document import (
     ContractError,
     Document,
@@ -434,3 +437,17 @@ def test_health_rules_that_hold():
     assert problems(good) == ()
     (resource,) = (parse_resource(good, path="r"),)
     assert "attr.state" in check.attribute_names(resource)
+
+
+def test_times_go_through_the_codec_in_utc_and_refuse_what_has_no_time_zone():
+    @dataclass(frozen=True)
+    class Seen:
+        at: datetime
+
+    moment = datetime(2026, 1, 31, 12, 0, 0, 250_000, tzinfo=timezone(timedelta(hours=2)))
+    written = encode(Seen(at=moment))
+    assert written == {"at": "2026-01-31T10:00:00.250000+00:00"}
+    assert decode(Seen, written, path="") == Seen(at=moment)
+    for wrong in ("2026-01-31T10:00:00", "yesterday", "0001-01-01T00:00:00+05:00", 7, None):
+        with pytest.raises(ShapeError, match="at: must be a time with its time zone"):
+            decode(Seen, {"at": wrong}, path="")

@@ -89,9 +89,9 @@ class Gpus:
 
     def restart(self, *, boot: str = "boot-1", read_at: str = "boot-1") -> None:
         """The agent's process alone: what it kept is read again, its counts of driver loads begin anew."""
-        raw = healthmemory.dump(self.table.conditions.records(), boot_id=boot)
+        raw = healthmemory.dump(self.table.health_records(), boot_id=boot)
         self.table = DeviceTable(Document(()))
-        self.table.conditions.restore(healthmemory.parse(raw, boot_id=read_at))
+        self.table.restore_health(healthmemory.parse(raw, boot_id=read_at))
         self.table.configure(Document(self.resources))
         self.driver = replace(self.driver, epoch=1)
         self.scan()

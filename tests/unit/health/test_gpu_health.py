@@ -311,7 +311,7 @@ def test_a_storm_of_one_error_is_one_piece_of_news():
     """Programs and broken GPUs announce hundreds a second, and each change is worked through by all who are told."""
     gpus = Gpus(gpu(0, replicas=4), gpu(1))
     gpus.look()
-    fault = gpus.table.conditions.fault
+    fault = gpus.table._conditions.fault
     assert fault(Fault("GPU-0", news.RESET_XID, FIRST_LOAD), wall=gpus.wall)
     for later in range(5):
         assert not fault(Fault("GPU-0", news.RESET_XID, FIRST_LOAD), wall=wall(gpus.now + later))

@@ -23,7 +23,7 @@ def records():
     gpus.look(GPU_1=news.BAD)
     gpus.units = (gpu(0), gpu(1))
     gpus.scan()
-    return gpus.table.conditions.records()
+    return gpus.table.health_records()
 
 
 def without_counts(kept):

@@ -28,7 +28,7 @@ def failed(*xids: int, part: str = "GPU-0") -> Gpus:
 
 
 def memory(gpus: Gpus) -> tuple[Record, ...]:
-    return healthmemory.parse(healthmemory.dump(gpus.table.conditions.records(), boot_id="b"), boot_id="b")
+    return healthmemory.parse(healthmemory.dump(gpus.table.health_records(), boot_id="b"), boot_id="b")
 
 
 def successor(*others: Gpus, own: Gpus | None = None, name: str = NAME, **resource) -> Gpus:
@@ -36,8 +36,8 @@ def successor(*others: Gpus, own: Gpus | None = None, name: str = NAME, **resour
     gpus = Gpus(gpu(0, name=name), gpu(1, name=name), resources=(gpu_resource(name, **resource),))
     gpus.now = max(g.now for g in (gpus, *others, *([own] if own else ())))
     gpus.table = DeviceTable(Document(()))
-    gpus.table.conditions.restore(memory(own) if own else ())
-    gpus.table.conditions.inherit([record for other in others for record in memory(other)])
+    gpus.table.restore_health(memory(own) if own else ())
+    gpus.table._conditions.inherit([record for other in others for record in memory(other)])
     gpus.table.configure(Document(gpus.resources))
     gpus.scan()
     return gpus
@@ -77,7 +77,7 @@ def test_a_failure_of_a_partition_stays_with_the_partition():
     first.xid(news.RESET_XID, "GPU-2/1/0")
     gpus = Gpus(*first.units)
     gpus.table = DeviceTable(Document(()))
-    gpus.table.conditions.inherit(memory(first))
+    gpus.table._conditions.inherit(memory(first))
     gpus.table.configure(Document(gpus.resources))
     gpus.scan()
     assert gpus.seen() == {"MIG-2-1-0": False, "MIG-2-2-0": True}
@@ -141,14 +141,14 @@ def test_what_was_not_read_in_time_counts_when_it_is_read():
 @example([("xid", ("GPU-0", "reset")), ("acknowledge", 0), ("xid", ("GPU-0", "quiet"))])
 def test_an_object_that_is_made_anew_knows_every_failure_of_the_one_before(sequence):
     def failures(of: Gpus) -> set:
-        return {(part, f.xid, f.since) for _, part, found in of.table.conditions.parts() for f in found}
+        return {(part, f.xid, f.since) for _, part, found in of.table._conditions.parts() for f in found}
 
     gpus = Gpus(*UNITS)
     for moment in sequence:
         apply(gpus, moment)
     after = Gpus(*UNITS)
     after.table = DeviceTable(Document(()))
-    after.table.conditions.inherit(memory(gpus))
+    after.table._conditions.inherit(memory(gpus))
     after.table.configure(Document(after.resources))
     after.scan()
     assert failures(after) == failures(gpus)
@@ -167,8 +167,8 @@ def test_others_files_of_this_boot_are_read_for_their_physical_parts(tmp_path: P
     first = failed()
     first.units = ()
     first.scan()  # GPU-1 is missing now, which is a word of a scan
-    states[0].remember_health(first.table.conditions.records(), boot_id="b")
-    states[1].remember_health(failed(48).table.conditions.records(), boot_id="another")
+    states[0].remember_health(first.table.health_records(), boot_id="b")
+    states[1].remember_health(failed(48).table.health_records(), boot_id="another")
     records, problem = states[2].recall_others(boot_id="b")
     assert problem == ""
     assert {(r.kind, r.name) for r in records} == {(Kind.PART, "GPU-0"), (Kind.PART, "GPU-1")}
@@ -178,7 +178,7 @@ def test_others_files_of_this_boot_are_read_for_their_physical_parts(tmp_path: P
 
 def test_a_file_of_another_object_that_is_of_no_use_is_named_and_passed_over(tmp_path: Path):
     own, first, second = (NodeState(tmp_path, object_uid=uid) for uid in (FIRST, SECOND, THIRD))
-    first.remember_health(failed().table.conditions.records(), boot_id="b")
+    first.remember_health(failed().table.health_records(), boot_id="b")
     second.remember_health((), boot_id="b")
     kept(tmp_path, THIRD).write_bytes(b"{")
     (kept(tmp_path, THIRD).parent / f".{SECOND}.json.tmp").write_bytes(b"{")
@@ -196,7 +196,7 @@ def test_a_file_of_another_object_that_is_of_no_use_is_named_and_passed_over(tmp
 
 
 def test_a_file_that_goes_while_it_is_looked_at_hides_no_other(tmp_path: Path):
-    NodeState(tmp_path, object_uid=FIRST).remember_health(failed().table.conditions.records(), boot_id="b")
+    NodeState(tmp_path, object_uid=FIRST).remember_health(failed().table.health_records(), boot_id="b")
     kept(tmp_path, SECOND).symlink_to("gone")
     records, problem = NodeState(tmp_path, object_uid=THIRD).recall_others(boot_id="b")
     assert (len(records), problem) == (2, "")
@@ -205,7 +205,7 @@ def test_a_file_that_goes_while_it_is_looked_at_hides_no_other(tmp_path: Path):
 def test_the_newest_files_are_read_when_there_are_too_many(tmp_path: Path):
     for number in range(300):
         state = NodeState(tmp_path, object_uid=f"uid-{number}")
-        state.remember_health(failed().table.conditions.records() if number == 250 else (), boot_id="b")
+        state.remember_health(failed().table.health_records() if number == 250 else (), boot_id="b")
         os.utime(kept(tmp_path, f"uid-{number}"), (number, number))
     records, problem = NodeState(tmp_path, object_uid="own").recall_others(boot_id="b")
     assert len(records) == 2

@@ -195,7 +195,7 @@ def test_surplus_replicas_are_not_kept_for_the_grace():
 def restarted(steps: Steps, *resources) -> Steps:
     after = Steps(*resources)
     after.now = steps.now
-    after.table.conditions.restore(steps.table.conditions.records())
+    after.table.restore_health(steps.table.health_records())
     return after
 
 
@@ -224,9 +224,9 @@ def test_what_is_neither_found_nor_held_after_a_restart_is_forgotten():
     steps = vanished()
     after = restarted(steps, GRACE)
     after.scan(unit("a"))
-    assert [r.name for r in after.table.conditions.records()] == [f"{NAME} b"]
+    assert [r.name for r in after.table.health_records()] == [f"{NAME} b"]
     after.list({})
-    assert after.table.conditions.records() == ()
+    assert after.table.health_records() == ()
 
 
 def test_healthy_devices_take_no_memory_where_nothing_is_checked():
@@ -234,7 +234,7 @@ def test_healthy_devices_take_no_memory_where_nothing_is_checked():
     steps.scan(*(unit(f"d{i}") for i in range(50)))
     steps.scan(*(unit(f"d{i}", problem=("X", "x")) for i in range(50)))
     steps.scan(*(unit(f"d{i}") for i in range(50)))
-    assert steps.table.conditions.records() == ()
+    assert steps.table.health_records() == ()
 
 
 def test_a_device_that_is_dropped_takes_its_memory_along():
@@ -244,4 +244,4 @@ def test_a_device_that_is_dropped_takes_its_memory_along():
     steps.scan(unit("a"))
     steps.send()
     steps.list({})
-    assert [r.name for r in steps.table.conditions.records()] == [f"{NAME} a"]
+    assert [r.name for r in steps.table.health_records()] == [f"{NAME} a"]
