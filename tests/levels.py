@@ -22,6 +22,7 @@ STATIC = [
     [str(BIN / "yamllint"), "--strict", "-c", ".yamllint.yaml", "crds", "examples"],
     ["sh", "-c", f"git ls-files -z '*.sh' .ci/run | xargs -0 {BIN / 'shellcheck'}"],
     [str(BIN / "python"), "scripts/api_reference.py", "--check"],
+    [str(BIN / "python"), "scripts/reasons.py", "--check"],
     [str(BIN / "hadolint"), "Dockerfile.agent", "Dockerfile.operator"],
 ]
 LEVELS: dict[str, list[list[str]]] = {

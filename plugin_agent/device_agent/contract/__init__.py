@@ -8,4 +8,5 @@ package and nothing else of the agent.
 - `attributes`: the one table of device attributes
 - `template`: values with `{attribute}` placeholders
 - `names`: resource names, device ids, labels, environment variables
+- `reasons`: the words for what is wrong with devices, nodes and objects, each with its meaning
 """

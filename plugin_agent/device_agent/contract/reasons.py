@@ -1,0 +1,361 @@
+"""The words by which agent and operator say what is wrong, each with its meaning for an admin.
+
+A reason is one CamelCase word for machines; the message beside it is for people. docs/troubleshooting.md has its
+tables from here (`scripts/reasons.py`).
+
+Three kinds of words are not listed here, as others make them:
+- `<vendor's word><number>`, such as `Xid79`: a numbered error of a device's driver. The message has its meaning.
+- Kubernetes' own words for a container that cannot start, such as `CreateContainerConfigError`, as a node's reason.
+- words of a newer agent, which an older operator passes on as they are.
+"""
+
+from enum import StrEnum
+from typing import Self
+
+
+class Word(StrEnum):
+    """A word of the API with its `meaning`: one or two sentences, what it says and what to do."""
+
+    meaning: str
+
+    def __new__(cls, word: str, meaning: str) -> Self:
+        member = str.__new__(cls, word)
+        member._value_ = word
+        member.meaning = meaning
+        return member
+
+
+class DeviceHealth(Word):
+    """`status.devices[].health` of the inventory."""
+
+    HEALTHY = "Healthy", "The device is offered to pods."
+    UNHEALTHY = "Unhealthy", "The device is not offered. Its reason says why."
+    UNKNOWN = "Unknown", "The last check gave no answer. The device is offered as before, but not counted as healthy."
+
+
+class DeviceReason(Word):
+    """`status.devices[].reason` of the inventory: why a device is Unhealthy or Unknown."""
+
+    MISSING = (
+        "Missing",
+        "The device was there, and scans find it no more. It stays listed for removalGraceSeconds and until no pod "
+        "holds it. Plug it in again, or look into the node's kernel log.",
+    )
+    DRIVER_UNAVAILABLE = (
+        "DriverUnavailable",
+        "The driver hangs or cannot be asked; the message has the call or the cause. Unknown: the device is offered "
+        "as before. Unhealthy: a pod holds it, and the driver has not told of it since the agent started "
+        "(docs/health.md#a-driver-that-hangs-a-driver-that-is-slow).",
+    )
+    NO_ANSWER = (
+        "NoAnswer",
+        "The driver answers for other devices and not for this one. The device is offered as before; the message says "
+        "what to try on the node.",
+    )
+    UNHEALTHY_WHEN = (
+        "UnhealthyWhen",
+        "The device matches health.unhealthyWhen of its resource; the message has the attribute and its value.",
+    )
+    RECOVERING = (
+        "Recovering",
+        "Its checks are good again, but not yet as often as health.recoveryThreshold asks. Wait.",
+    )
+    DEVICE_NODE_MISSING = (
+        "DeviceNodeMissing",
+        "The kernel knows the device, and its node below /dev is not there. Load its driver's module, or look at udev.",
+    )
+    COMPANION_MISSING = (
+        "CompanionMissing",
+        "A hostPath of inject.deviceNodes is not on the node. Create it, or set optional: true.",
+    )
+    SIMULATED_FAULT = "SimulatedFault", "The configuration asks for it: simulated.unhealthy lists the device's index."
+    DRAINING = (
+        "Draining",
+        "The device is there, but the configuration no longer offers it under this name and id. It stays listed "
+        "until no pod holds it.",
+    )
+    HELD_AS = (
+        "HeldAs",
+        "A pod holds the hardware under another name, id or number of replicas, or through another object; the "
+        "message names them. It is offered again when that pod is gone. A restart of the agent does not help.",
+    )
+    DUPLICATE_IDENTITY = (
+        "DuplicateIdentity",
+        "Another device has the same id. Choose a unit that tells the two apart, such as usb.port.",
+    )
+    GPU_LOST = (
+        "GpuLost",
+        "The driver has lost the GPU: it fell off its bus or cannot be reached. Reset it, or reboot the node; then "
+        "check seat, power and cooling.",
+    )
+    RESET_REQUIRED = (
+        "ResetRequired",
+        "The driver refuses work until the device is reset. End the pods that hold it, then reset it.",
+    )
+    REBOOT_REQUIRED = "RebootRequired", "The driver asks for a reboot. Drain the node and reboot it."
+    DRAIN_REQUIRED = (
+        "DrainRequired",
+        "The driver asks to take work off the device. End the pods that hold it; the message says what comes then.",
+    )
+    RECOVERY_ACTION_PENDING = (
+        "RecoveryActionPending",
+        "The driver asks for an action that the agent does not know; the message has the driver's word for it.",
+    )
+    UNCORRECTABLE_ECC = (
+        "UncorrectableEcc",
+        "The device's memory had errors that could not be corrected. End the pods that hold it, then reset it.",
+    )
+    RETIRED_PAGES_PENDING = (
+        "RetiredPagesPending",
+        "Faulty memory pages are retired at the next reset. Reset the device, or reboot the node.",
+    )
+    ROW_REMAP_FAILED = (
+        "RowRemapFailed",
+        "A faulty row of the device's memory could not be replaced by a spare one. Replace the device.",
+    )
+
+
+class ExclusionReason(Word):
+    """`status.excluded[].reason` of the inventory: why a device that a source found is not served."""
+
+    NOTHING_FOUND = (
+        "NothingFound",
+        "The entry found no device; the message says where it looked. Check class, path or id. For NVIDIA devices the "
+        "message says why the driver shows none.",
+    )
+    NOT_A_DEVICE = "NotADevice", "The path is no device node, and no directory with device nodes. Correct the path."
+    NOT_INCLUDED = "NotIncluded", "An include of the resource does not match; the message has the value."
+    EXCLUDED = "Excluded", "An exclude of the resource matches; the message has the value."
+    OWNED_BY_EARLIER_ENTRY = "OwnedByEarlierEntry", "An earlier entry of spec.resources has the same hardware."
+    GROUP_NOT_VIABLE = (
+        "GroupNotViable",
+        "The device's IOMMU group cannot be given away as a whole. Bind all functions of the group to vfio-pci, and "
+        "use unit: iommuGroup.",
+    )
+    DUPLICATE_IDENTITY = (
+        "DuplicateIdentity",
+        "Another device has the same id, such as the same serial number. Choose another unit, such as usb.port.",
+    )
+    MISSING_ATTRIBUTE = (
+        "MissingAttribute",
+        "The device lacks an attribute that unit or a placeholder needs. Use another attribute, or exclude the device.",
+    )
+    UNSAFE_VALUE = (
+        "UnsafeValue",
+        "The value of an attribute has characters that may not stand in a path. Use another attribute in the path.",
+    )
+    MAX_DEVICES = "MaxDevices", "maxDevices keeps the device for the host. Raise it to offer more devices."
+    TOO_MANY_NAMES = (
+        "TooManyNames",
+        "The name with placeholders gives more than 16 resource names on the node. Use an attribute with fewer values.",
+    )
+    TOO_MANY_IDS = (
+        "TooManyIds",
+        "Devices times replicas exceed 20,000 ids of one resource. Lower sharing.replicas, or set maxDevices.",
+    )
+    NAME_TAKEN = "NameTaken", "The rendered name is already a resource of an earlier entry. Rename one of the two."
+    CONTAINER_PATH_CONFLICT = (
+        "ContainerPathConflict",
+        "Two device nodes would have one path in the container. Change containerPath, or put a placeholder into it.",
+    )
+    MIG_ENABLED = (
+        "MigEnabled",
+        "nvml.kind is GPU, and MIG mode of this GPU is enabled. Use nvml.kind: MIG, or disable MIG mode.",
+    )
+    MIG_DISABLED = (
+        "MigDisabled",
+        "nvml.kind is MIG, and MIG mode of this GPU is disabled. Use nvml.kind: GPU, or enable MIG mode.",
+    )
+    NO_MIG_DEVICES = (
+        "NoMigDevices",
+        "MIG mode is enabled, and the GPU has no partitions. Create them on the node, for example with nvidia-smi mig.",
+    )
+    UNREADABLE = (
+        "Unreadable",
+        "The device is there, and what it is cannot be read; the message says what failed. A GPU that was lost before "
+        "the agent started: reset it, or reboot the node.",
+    )
+
+
+class NodeState(Word):
+    """`status.nodes[].state` of the DevicePluginConfig."""
+
+    SERVING = "Serving", "The agent serves devices. A reason beside it other than Serving names a fault."
+    PENDING = "Pending", "The agent does not run yet. The message says what it waits for."
+    STALE = "Stale", "The agent ran and does not report now. Check the node's kubelet, then the agent's pod and log."
+    FAILED = "Failed", "The agent's pod cannot start or ends again: kubectl logs -n device-operator POD --previous."
+    NO_DEVICES = "NoDevices", "The agent runs, and the node has no device to serve. That is no fault."
+
+
+class NodeReason(Word):
+    """`status.nodes[].reason` of the DevicePluginConfig; also of Ready and Degraded, where nodes are their cause."""
+
+    SERVING = "Serving", "No problems found on this node."
+    NO_DEVICES = "NoDevices", "The agent found nothing to serve. The message says where the sources looked."
+    # before there is a pod
+    PAUSED = "Paused", "spec.paused is true, so no agent is created. Set it to false."
+    NOT_OWNED = (
+        "NotOwned",
+        "A DaemonSet or ConfigMap of the pool's name belongs to something else; the message names the owner. Delete or "
+        "rename that object.",
+    )
+    APPLY_FAILED = (
+        "ApplyFailed",
+        "The API server refused an object of the pool; the message has its text. The operator tries again.",
+    )
+    TAINTED = (
+        "Tainted",
+        "A taint of the node keeps the agent away; the message names it. Add a toleration to the pool, or omit "
+        "tolerations to tolerate every taint.",
+    )
+    FAILED_CREATE = (
+        "FailedCreate",
+        "The API server refuses the agent's pod (pod security, quota, RuntimeClass); the message has its text.",
+    )
+    NOT_APPLIED = "NotApplied", "The pool's DaemonSet does not exist yet. Wait a moment."
+    AWAITING_POD = "AwaitingPod", "The DaemonSet controller has not created the agent's pod yet. Wait a moment."
+    REPLACING = "Replacing", "The agent's pod is being replaced. Wait."
+    # while the pod starts
+    UNSCHEDULABLE = "Unschedulable", "The agent's pod is not scheduled; the message has the scheduler's text."
+    CONTAINER_CREATING = (
+        "ContainerCreating",
+        "The container cannot be created yet; the message has the kubelet's last warning, such as a RuntimeClass that "
+        "the node's container runtime does not know.",
+    )
+    POD_INITIALIZING = "PodInitializing", "The pod is being set up; the message has the kubelet's last warning."
+    IMAGE_PULL_FAILED = (
+        "ImagePullFailed",
+        "The node cannot pull the agent's image. Check agent.image, agent.imagePullSecrets and the registry.",
+    )
+    STARTING = "Starting", "The agent's pod has just started. Wait."
+    POD_FAILED = "PodFailed", "The agent's pod ended; the message has exit code and last words."
+    AGENT_CRASHES = (
+        "AgentCrashes",
+        "The agent's container ends again and again: kubectl logs -n device-operator POD --previous.",
+    )
+    # while the agent runs
+    AGENT_NOT_READY = "AgentNotReady", "The agent runs and is not Ready; the message or the agent's log says why."
+    NODE_NOT_READY = (
+        "NodeNotReady",
+        "The node's kubelet does not report, or says that the node is not ready, or the node is being deleted. Nothing "
+        "on the agent's side can help.",
+    )
+    NO_REPORT = (
+        "NoReport",
+        "The agent is Ready and has written no inventory. Its log says why: rights of its ServiceAccount, an admission "
+        "policy, the way to the API server.",
+    )
+    NO_HEARTBEAT = "NoHeartbeat", "The agent is Ready and has stopped writing its inventory. Its log says why."
+    CONFIG_ERROR = (
+        "ConfigError",
+        "The agent cannot use the configuration and keeps the one before; the message says what is wrong with it.",
+    )
+    FOREIGN_PLUGIN = (
+        "ForeignPlugin",
+        "Another device plugin on the node serves the resource's name, and the agent waits until it is gone. Remove "
+        "it, or rename the resource.",
+    )
+    NOT_REGISTERED = "NotRegistered", "The kubelet does not know the resource; the message has the cause."
+    RESOURCE_REFUSED = (
+        "ResourceRefused",
+        "The agent refuses a resource: status.excluded of the inventory has the reason (NameTaken, TooManyNames, "
+        "TooManyIds) and the numbers.",
+    )
+    DRIVER_UNAVAILABLE = (
+        "DriverUnavailable",
+        "The devices' driver or its library cannot be reached, hangs, or starts slowly; the message says which, and "
+        "what to try (docs/gpu.md#how-the-agent-reaches-the-driver, "
+        "docs/health.md#a-driver-that-hangs-a-driver-that-is-slow).",
+    )
+    ENV_COLLISION = (
+        "EnvCollision",
+        "A container holds two resources that set one environment variable, and has the value of one of them. Ask for "
+        "one of the two, or inject the devices in another way (docs/gpu.md#how-pods-get-their-gpu-the-presets).",
+    )
+    HEALTH_NOT_KEPT = (
+        "HealthNotKept",
+        "The node's disk does not take the record of device health, or the record cannot be read; status.healthError "
+        "of the inventory has the cause (docs/health.md#where-health-is-kept).",
+    )
+    DEVICES_UNHEALTHY = "DevicesUnhealthy", "Devices are Unhealthy; status.unhealthyDevices has them with reasons."
+    DEVICES_UNKNOWN = (
+        "DevicesUnknown",
+        "The last check of some devices gave no answer. They are offered as before, and not counted as healthy "
+        "(docs/health.md#states).",
+    )
+    POD_RESOURCES_UNAVAILABLE = (
+        "PodResourcesUnavailable",
+        "The kubelet does not say which pod holds what. Set agent.kubeletRootDir to the kubelet's --root-dir.",
+    )
+    RESOURCE_CONFLICT = (
+        "ResourceConflict",
+        "Agents of two DevicePluginConfigs report one resource name on this node. Rename one, or make the pools "
+        "exclude each other. Both objects are Degraded.",
+    )
+    DEVICE_CONFLICT = (
+        "DeviceConflict",
+        "Another DevicePluginConfig offers some of the same hardware on this node under another name, so two pods may "
+        "get one device. Put the devices into one object, or keep them apart by include and exclude. Both objects are "
+        "Degraded.",
+    )
+
+
+class ConditionReason(Word):
+    """`status.conditions[].reason` of the DevicePluginConfig. Ready and Degraded may also have a node's reason."""
+
+    # Accepted
+    ACCEPTED = "Accepted", "The generation is in force. The message has what an admin should know of it."
+    INVALID_SPEC = (
+        "InvalidSpec",
+        "The spec has mistakes that only the operator can find; the message lists them. What ran before goes on.",
+    )
+    POOL_OVERLAP = (
+        "PoolOverlap",
+        "Two pools of the object match one node. Make their nodeSelector or nodeSelectorTerms exclude each other.",
+    )
+    RESOURCE_CONFLICT = (
+        "ResourceConflict",
+        "Another DevicePluginConfig serves the resource on a node of this one. Rename the resource, or make the pools "
+        "exclude each other.",
+    )
+    # Progressing
+    UPDATING = "Updating", "Nodes are not on the current configuration or pod template yet; the message names them."
+    CURRENT = "Current", "All nodes are on the current configuration and pod template."
+    PAUSED = "Paused", "spec.paused is true: the operator changes nothing and goes on reporting."
+    NOT_ACCEPTED = "NotAccepted", "The spec is not accepted, so nothing runs. Accepted has the cause."
+    # Degraded
+    AS_WANTED = "AsWanted", "No problems found."
+    DEVICE_CONFLICT = (
+        "DeviceConflict",
+        "Another DevicePluginConfig offers some of the same hardware under another name. Put the devices into one "
+        "object, or keep them apart by include and exclude.",
+    )
+    NOT_OWNED = "NotOwned", "A DaemonSet or ConfigMap of a pool's name belongs to something else. Delete or rename it."
+    APPLY_FAILED = "ApplyFailed", "The API server refused an object of a pool. The operator tries again."
+    DEVICES_UNHEALTHY = "DevicesUnhealthy", "Devices are Unhealthy; status.unhealthyDevices has them with reasons."
+    DEVICES_UNKNOWN = "DevicesUnknown", "The last check of some devices gave no answer. They are offered as before."
+    # Ready
+    SERVING = "Serving", "The agents serve devices on the nodes, but for at most maxUnavailable of them."
+    AGENTS_STARTING = (
+        "AgentsStarting",
+        "Agents are on their way, and no fault is known. The condition keeps its status until they are Ready or late.",
+    )
+    NO_NODES = "NoNodes", "No node matches the pools. Check nodeSelector and the labels of the nodes."
+    NO_READY_NODES = "NoReadyNodes", "The pools match nodes, and none of them is Ready."
+    NO_DEVICES = "NoDevices", "The agents serve, and no node has a device. Degraded has the cause, if there is one."
+    # all of them
+    OBSERVING = "Observing", "The operator has started and still reads the cluster's objects. Wait a moment."
+
+
+class EventReason(Word):
+    """Reasons of the Events about a DevicePluginConfig. Other Events have the reason of their condition."""
+
+    ACCEPTED = "Accepted", "The operator accepted a generation."
+    UPDATING = "Updating", "Agents are being brought to another configuration or pod template."
+    UPDATED = "Updated", "All agents are on the current configuration and pod template."
+    READY = "Ready", "The object became Ready."
+    NOT_READY = "NotReady", "The object is not Ready any more; the message has the cause."
+    RECOVERED = "Recovered", "The object is not Degraded any more."
+    DEVICE_HEALTHY = "DeviceHealthy", "A device is Healthy again."
+    DEVICE_UNHEALTHY = "DeviceUnhealthy", "A device became Unhealthy; the message has the reason."
+    DEVICE_UNKNOWN = "DeviceUnknown", "The last check of a device gave no answer; the message has the reason."
