@@ -4,7 +4,7 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 
-.PHONY: demo demo-down check test bench images fmt lock help
+.PHONY: demo demo-down check test bench images venv fmt lock help
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 14
 
@@ -29,6 +29,8 @@ bench: $(READY) ## measure against the budgets; exits non-zero beyond them
 
 images: $(READY) ## build both images from the Dockerfiles
 	@PYTHONPATH=tests/cluster $(PY) -m localcluster images --out dist
+
+venv: $(READY) ## the programs device-operator and device-agent in .venv/bin
 
 fmt: $(READY) ## format the code
 	@$(VENV)/bin/ruff format . && $(VENV)/bin/ruff check --fix .
