@@ -17,12 +17,13 @@ from pathlib import Path
 from localcluster import archive, binaries, cgroups, imagestore, leftovers, packages, places
 from localcluster.console import LocalClusterError, say, step
 from localcluster.controlplane import ControlPlane
+from localcluster.images import pause
 from localcluster.machine import Machine
 from localcluster.node import Node
-from localcluster.node_config import PAUSE_IMAGE
 from localcluster.pki import Pki
 from localcluster.processes import PidFiles, run, succeeds, tail, wait_until
 from localcluster.profile import Profile, named
+from localcluster.services import check_running, wait_for_answers
 
 
 class Cluster:
@@ -42,7 +43,7 @@ class Cluster:
     # ---- life
 
     def up(self, nodes: int | None = None, *, images: Sequence[Path] = ()) -> None:
-        """Starts what does not run, and returns when the API answers and every node is Ready.
+        """Starts what does not run, and returns when every service runs and answers and every node is Ready.
 
         `nodes` is the number of nodes, the profile's when omitted; nodes beyond it that run are left alone.
         `images` are archives that the nodes have from their start; a new node gets them much faster than by
@@ -71,8 +72,8 @@ class Cluster:
         self._control.start_storage_and_api()
         nodes = [self._node(index) for index in range(1, count + 1)]
         started = [node for node in nodes if node.first_process is None]
-        pause = self._pause_archive()
-        store = imagestore.prepare([pause, *images]) if images and started else None
+        wanted = [pause().archive, *images] if nodes else []
+        store = imagestore.prepare(wanted) if images and started else None
         for node in started:
             node.end()  # what a dead node has left, such as its cgroups
             node.start_namespaces(store)
@@ -82,7 +83,7 @@ class Cluster:
             node.start_services(["containerd"])
         for node in nodes:
             node.wait_for_containerd()
-            for image in (pause, *images):
+            for image in wanted:
                 node.load(image)
         self._control.wait_for_api()
         self._control.start_controllers()
@@ -216,12 +217,6 @@ class Cluster:
         home = self.state / "helm"
         return {**os.environ, "HELM_CACHE_HOME": f"{home}", "HELM_CONFIG_HOME": f"{home}", "HELM_DATA_HOME": f"{home}"}
 
-    def _pause_archive(self) -> Path:
-        target = self.state / "pause.tar"
-        if not target.exists():
-            archive.from_program(binaries.path("pause"), reference=PAUSE_IMAGE, target=target)
-        return target
-
     def _make_bridge(self) -> None:
         bridge = self.profile.bridge
         if not Path(f"/sys/class/net/{bridge}").exists():
@@ -275,12 +270,10 @@ class Cluster:
 
     def _wait_ready(self, nodes: list[Node], *, fresh: list[Node], since: float) -> None:
         """A fresh kubelet must have given a sign of life: until then, Ready is what the last one said."""
+        services = [*self._control.services(), *(service for node in nodes for service in node.services())]
 
         def ready() -> bool:
-            for node in nodes:
-                if self._pids.alive(f"{node.name}.kubelet") is None:
-                    log = self.node_log(node.index, "kubelet")
-                    raise LocalClusterError(f"the kubelet of {node.name} has ended\n{tail(log)}")
+            check_running(services)
             return self._ready_nodes(since, {node.name for node in fresh}) >= {node.name for node in nodes}
 
         if nodes:
@@ -289,6 +282,9 @@ class Cluster:
         if self.profile.controller_manager:
             account = self._kubectl(["get", "serviceaccount", "default"])
             wait_until(lambda: succeeds(account), seconds=30, what="the default ServiceAccount")
+        for node in nodes:
+            node.wait_for_api_service()
+        wait_for_answers(services)
 
     def _ready_nodes(self, since: float, fresh: set[str]) -> set[str]:
         try:

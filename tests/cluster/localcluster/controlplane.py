@@ -6,13 +6,14 @@ etcd listens on loopback only. The API server has to be reached both from this m
 
 import signal
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 
 from localcluster import binaries
-from localcluster.console import LocalClusterError
 from localcluster.pki import Pki
-from localcluster.processes import PidFiles, daemon_environment, spawn, succeeds, tail, wait_until
+from localcluster.processes import PidFiles, daemon_environment, spawn, succeeds, wait_until
 from localcluster.profile import Profile
+from localcluster.services import Service, answers_http, answers_https, settle, wait_for_answers
 
 
 class ControlPlane:
@@ -28,33 +29,37 @@ class ControlPlane:
             target = self.state / f"{user}.kubeconfig"
             self.pki.write_kubeconfig(user, server=self.profile.server, target=target)
 
+    def services(self) -> list[Service]:
+        """Those that the profile wants, in the order in which they start."""
+        profile = self.profile
+        answers = {
+            "etcd": lambda: answers_http(profile.etcd_port, "/health"),
+            "apiserver": self._api_answers,
+            "controller-manager": lambda: answers_https(profile.controller_manager_port, "/healthz"),
+            "scheduler": lambda: answers_https(profile.scheduler_port, "/healthz"),
+        }
+        if not profile.controller_manager:
+            del answers["controller-manager"]
+        if profile.control_plane_only:
+            del answers["scheduler"]
+        return [
+            Service(name=name, log=self.state / "logs" / f"{name}.log", pids=self.pids, answers=question)
+            for name, question in answers.items()
+        ]
+
     def start_storage_and_api(self) -> None:
-        if self.pids.alive("apiserver") is None:
-            self._check_port(self.profile.api_port)
-        if self.pids.alive("etcd") is None:
-            self._check_port(self.profile.etcd_port)
-            self._check_port(self.profile.etcd_peer_port)
-        self._start("etcd", self._etcd())
-        self._start("apiserver", self._apiserver())
+        etcd, api = self.services()[:2]
+        self._start(etcd, self._etcd(), ports=(self.profile.etcd_port, self.profile.etcd_peer_port))
+        self._start(api, self._apiserver(), ports=(self.profile.api_port,))
 
     def wait_for_api(self) -> None:
-        kubectl = binaries.path("kubectl")
-        ready: list[str | Path] = [kubectl, "--kubeconfig", self.kubeconfig, "get", "--raw", "/readyz"]
-
-        def answers() -> bool:
-            for name in ("etcd", "apiserver"):
-                if self.pids.alive(name) is None:
-                    raise LocalClusterError(f"{name} has ended\n{tail(self._log(name))}")
-            return succeeds(ready)
-
-        wait_until(answers, seconds=60, what="the API server", explain=lambda: tail(self._log("apiserver")))
+        wait_for_answers(self.services()[:2])
 
     def start_controllers(self) -> None:
         """The controller manager stops by itself when the API server does not answer, so it comes after it."""
-        if self.profile.controller_manager:
-            self._start("controller-manager", self._controller_manager())
-        if not self.profile.control_plane_only:
-            self._start("scheduler", self._scheduler())
+        commands = {"controller-manager": self._controller_manager, "scheduler": self._scheduler}
+        for service in self.services()[2:]:
+            self._start(service, commands[service.name]())
 
     def end_all_but_storage(self) -> None:
         """Killed at once: what they know is in etcd, and a polite end waits for watches of nodes that are going."""
@@ -64,13 +69,17 @@ class ControlPlane:
     def end_storage(self) -> None:
         self.pids.end("etcd", signal.SIGTERM)
 
-    def _log(self, name: str) -> Path:
-        return self.state / "logs" / f"{name}.log"
+    def _api_answers(self) -> bool:
+        ready = ["get", "--raw", "/readyz"]
+        return succeeds([binaries.path("kubectl"), "--kubeconfig", self.kubeconfig, "--request-timeout=5s", *ready])
 
-    def _start(self, name: str, command: list[str | Path]) -> None:
-        if self.pids.alive(name) is None:
-            pid = spawn(command, env=daemon_environment(self.state), log=self._log(name), cwd=self.state)
-            self.pids.record(name, pid)
+    def _start(self, service: Service, command: list[str | Path], *, ports: Sequence[int] = ()) -> None:
+        settle(service)
+        if not service.runs:
+            for port in ports:
+                self._check_port(port)
+            pid = spawn(command, env=daemon_environment(self.state), log=service.log, cwd=self.state)
+            self.pids.record(service.name, pid)
 
     def _check_port(self, port: int) -> None:
         """One that just ended may hold its port for a moment; anybody else's is an error."""

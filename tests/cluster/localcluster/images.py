@@ -18,8 +18,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from localcluster import archive, packages, places
+from localcluster import archive, binaries, packages, places
 from localcluster.console import LocalClusterError, step
+from localcluster.node_config import PAUSE_IMAGE
 from localcluster.processes import run, succeeds, tail
 
 PYTHON = "localhost/python:3.11-slim"
@@ -83,6 +84,17 @@ def python() -> Image:
                 with step(f"building the base image from Debian {_SUITE}'s packages, about a minute"):
                     _bootstrap(target)
     return Image(name="python", reference=PYTHON, archive=target)
+
+
+def pause() -> Image:
+    """What the pods of every node sleep in; made of the program of the same name, which must have been built."""
+    program = binaries.path("pause")
+    target = _root() / f"pause-{program.parent.name}.tar"
+    with places.locked(_root() / "pause.lock", what="making the pause image"):
+        if not target.exists():
+            archive.from_program(program, reference=PAUSE_IMAGE, target=target)
+            _prune("pause")
+    return Image(name="pause", reference=PAUSE_IMAGE, archive=target)
 
 
 def push(image: Image, *, registry: str) -> str:

@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from localcluster import archive, binaries, cgroups, imagestore, node_config
+from localcluster import archive, binaries, cgroups, files, imagestore, node_config
 from localcluster.console import LocalClusterError
 from localcluster.pki import Pki
 from localcluster.processes import (
@@ -25,10 +25,19 @@ from localcluster.processes import (
     wait_until,
 )
 from localcluster.profile import Profile, node_name
+from localcluster.services import Service, settle, wait_for_answers
 
 SERVICES = ("containerd", "kube-proxy", "kubelet")
 _INIT = Path(__file__).with_name("node-init.sh")
 _SHOWN = ("kubelet", "cni-state", "cdi", "etc-kubernetes", "pod-logs", "container-logs")  # what node-init.sh binds
+# What a node's shell asks without any program of its own. $1 port; $1 address, $2 port
+_GET_HEALTH = r"""
+    exec 3<>"/dev/tcp/127.0.0.1/$1"
+    printf 'GET /healthz HTTP/1.0\r\n\r\n' >&3
+    read -r _ code _ <&3
+    [ "$code" = 200 ]
+"""
+_CONNECT = 'exec 3<>"/dev/tcp/$1/$2"'
 _NAMESPACES = ("--mount", "--net", "--pid", "--uts", "--ipc", "--fork", "--kill-child")
 
 
@@ -50,7 +59,10 @@ class Node:
 
     def start_namespaces(self, store: Path | None = None) -> None:
         """Makes the empty node: namespaces, mounts, cgroups, its link to the bridge, a new one's images."""
-        self._write_files()
+        for below in (*_SHOWN, "cni", "images", "logs", "manifests"):
+            (self.folder / below).mkdir(parents=True, exist_ok=True)
+        if self.profile.nvidia_root:
+            (self.folder / "proc" / "driver").mkdir(parents=True, exist_ok=True)  # node-init.sh shows it
         root = self.folder / "containerd"
         if store is not None and not root.exists():
             imagestore.give(store, root=root, marks=self.folder / "images")
@@ -70,23 +82,50 @@ class Node:
         self.pids.record(self.name, inner[0])
         self._connect(inner[0])
 
+    def service(self, name: str) -> Service:
+        answers = {
+            "containerd": lambda: self._succeeds([binaries.path("ctr"), "version"]),
+            "kube-proxy": lambda: self._succeeds(_bash(_GET_HEALTH, str(node_config.PROXY_HEALTH_PORT))),
+            "kubelet": lambda: self._succeeds(_bash(_GET_HEALTH, str(node_config.KUBELET_HEALTH_PORT))),
+        }
+        if name not in answers:
+            raise LocalClusterError(f"a node has no service {name!r}, but {', '.join(SERVICES)}")
+        return Service(name=f"{self.name}.{name}", log=self._log(name), pids=self.pids, answers=answers[name])
+
+    def services(self) -> list[Service]:
+        return [self.service(name) for name in SERVICES]
+
     def start_services(self, names: Sequence[str] = SERVICES) -> None:
         """Starts those that do not run."""
         for name in names:
-            if self.pids.alive(f"{self.name}.{name}") is None:
+            service = self.service(name)
+            settle(service)
+            if not service.runs:
                 self._start(name)
 
     def wait_for_containerd(self) -> None:
-        log = self._log("containerd")
-        answers: list[str | Path] = [*self._enter(), binaries.path("ctr"), "version"]
-        wait_until(lambda: succeeds(answers), seconds=60, what=f"{self.name}'s containerd", explain=lambda: tail(log))
+        wait_for_answers([self.service("containerd")])
+
+    def wait_for_api_service(self) -> None:
+        """Returns when the node reaches the API server by its ClusterIP, as pods do: kube-proxy leads the way there."""
+        log = self._log("kube-proxy")
+        wait_until(
+            lambda: self._succeeds(_bash(_CONNECT, self.profile.api_service, "443")),
+            seconds=60,
+            what=f"{self.name} to reach the API server at {self.profile.api_service}:443, kube-proxy's work",
+            explain=lambda: tail(log),
+        )
+
+    def _succeeds(self, command: Sequence[str | Path]) -> bool:
+        first = self.first_process
+        return first is not None and succeeds([*enter_command(first), *command])
 
     def signal_service(self, name: str, signal_number: int) -> None:
-        if not self.pids.send(self._service(name), signal_number):
+        if not self.pids.send(self.service(name).name, signal_number):
             raise LocalClusterError(f"{name} does not run on {self.name}")
 
     def stop_service(self, name: str, signal_number: int = signal.SIGTERM) -> None:
-        self.pids.end(self._service(name), signal_number)
+        self.pids.end(self.service(name).name, signal_number)
 
     def end(self) -> None:
         """Ends the node and all that runs in it, in one step: the kernel ends a namespace with its first process."""
@@ -134,11 +173,6 @@ class Node:
     def _enter(self) -> list[str]:
         return enter_command(self._first())
 
-    def _service(self, name: str) -> str:
-        if name not in SERVICES:
-            raise LocalClusterError(f"a node has no service {name!r}, but {', '.join(SERVICES)}")
-        return f"{self.name}.{name}"
-
     def _log(self, service: str) -> Path:
         return self.folder / "logs" / f"{service}.log"
 
@@ -155,8 +189,7 @@ class Node:
                 *self.profile.kubelet_args,
             ],
         }
-        service = self._service(name)
-        self._write_files()  # the profile may have other settings than at the last start
+        self._write_files(name)  # the profile may have other settings than at the last start
         shims = binaries.folder("containerd")  # containerd finds its shim by PATH
         pid = spawn(
             commands[name],
@@ -165,49 +198,57 @@ class Node:
             cwd=Path("/"),
             inside=self._first(),
         )
-        self.pids.record(service, pid)
+        self.pids.record(self.service(name).name, pid)
 
-    def _write_files(self) -> None:
-        for below in (*_SHOWN, "cni", "images", "logs", "manifests"):
-            (self.folder / below).mkdir(parents=True, exist_ok=True)
+    def _write_files(self, service: str) -> None:
+        """A service's own files, never another's: kube-proxy ends when its configuration is written while it runs."""
+        writers = {
+            "containerd": self._write_containerd,
+            "kube-proxy": self._write_kube_proxy,
+            "kubelet": self._write_kubelet,
+        }
+        writers[service]()
+
+    def _write_containerd(self) -> None:
         nvidia_runtime = self._write_nvidia_runtime(self.profile.nvidia_root) if self.profile.nvidia_root else None
+        text = node_config.containerd(
+            folder=self.folder,
+            plugins=binaries.folder("cni"),
+            runc=binaries.path("runc"),
+            nvidia_runtime=nvidia_runtime,
+        )
+        files.write(self.folder / "containerd.toml", text)
+        files.write(self.folder / "cni/10-pods.conflist", node_config.pod_network(self.profile, self.index))
+
+    def _write_kubelet(self) -> None:
         self.pki.make_node(self.index)
         server = self.profile.node_server
-        proxy_kubeconfig = self.state / "kube-proxy.kubeconfig"
         self.pki.write_kubeconfig(self.name, server=server, target=self.folder / "kubelet.kubeconfig")
-        self.pki.write_kubeconfig("kube-proxy", server=server, target=proxy_kubeconfig)
-        files = {
-            "containerd.toml": node_config.containerd(
-                folder=self.folder,
-                plugins=binaries.folder("cni"),
-                runc=binaries.path("runc"),
-                nvidia_runtime=nvidia_runtime,
-            ),
-            "cni/10-pods.conflist": node_config.pod_network(self.profile, self.index),
-            "kubelet.json": node_config.kubelet(self.profile, self.index, folder=self.folder, pki=self.pki.folder),
-            "kube-proxy.json": node_config.kube_proxy(self.profile, self.index, kubeconfig=proxy_kubeconfig),
-            "resolv.conf": "",
-        }
-        for name, text in files.items():
-            (self.folder / name).write_text(text)
+        text = node_config.kubelet(self.profile, self.index, folder=self.folder, pki=self.pki.folder)
+        files.write(self.folder / "kubelet.json", text)
+        files.write(self.folder / "resolv.conf", "")
+
+    def _write_kube_proxy(self) -> None:
+        kubeconfig = self.state / "kube-proxy.kubeconfig"
+        self.pki.write_kubeconfig("kube-proxy", server=self.profile.node_server, target=kubeconfig)
+        text = node_config.kube_proxy(self.profile, self.index, kubeconfig=kubeconfig)
+        files.write(self.folder / "kube-proxy.json", text)
 
     def _write_nvidia_runtime(self, root: Path) -> Path:
         """The program that containerd calls: NVIDIA's runtime, which finds its configuration by a variable alone."""
         folder = self.folder / "nvidia"
-        for below in (folder, self.folder / "proc" / "driver"):  # node-init.sh shows the latter
-            below.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(exist_ok=True)
         config, program = folder / "config.toml", folder / "runtime"
-        config.write_text(
-            node_config.nvidia_runtime(
-                root=root,
-                runc=binaries.path("runc"),
-                hook=binaries.path("nvidia-cdi-hook"),
-                log=self._log("nvidia-container-runtime"),
-            )
+        text = node_config.nvidia_runtime(
+            root=root,
+            runc=binaries.path("runc"),
+            hook=binaries.path("nvidia-cdi-hook"),
+            log=self._log("nvidia-container-runtime"),
         )
+        files.write(config, text)
         runtime = binaries.path("nvidia-container-runtime")
-        program.write_text(f'#!/bin/sh\nNVIDIA_CTK_CONFIG_FILE_PATH="{config}" exec "{runtime}" "$@"\n')
-        program.chmod(0o755)
+        script = f'#!/bin/sh\nNVIDIA_CTK_CONFIG_FILE_PATH="{config}" exec "{runtime}" "$@"\n'
+        files.write(program, script, mode=0o755)
         return program
 
     def _connect(self, first_process: int) -> None:
@@ -227,3 +268,8 @@ class Node:
         self.run(["bash", "-euc", script])
         net = profile.node_pod_net(self.index)
         run(["ip", "route", "replace", net, "via", self.address, "dev", profile.bridge])
+
+
+def _bash(script: str, *arguments: str) -> list[str]:
+    """A question in shell; no answer within three seconds is none."""
+    return ["timeout", "3", "bash", "-euc", script, "ask", *arguments]

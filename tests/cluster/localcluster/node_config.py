@@ -9,6 +9,8 @@ from localcluster.profile import Profile, node_name
 
 PAUSE_IMAGE = "localhost/pause:1"
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
+KUBELET_HEALTH_PORT = 10248
+PROXY_HEALTH_PORT = 10256
 
 
 def containerd(*, folder: Path, plugins: Path, runc: Path, nvidia_runtime: Path | None = None) -> str:
@@ -106,6 +108,8 @@ def kubelet(profile: Profile, index: int, *, folder: Path, pki: Path) -> str:
             "mode": "Webhook",
             "webhook": {"cacheAuthorizedTTL": "10s", "cacheUnauthorizedTTL": "5s"},
         },
+        "healthzBindAddress": "127.0.0.1",
+        "healthzPort": KUBELET_HEALTH_PORT,
         "tlsCertFile": f"{pki}/{name}.crt",
         "tlsPrivateKeyFile": f"{pki}/{name}.key",
         "evictionHard": {  # the machine's disk is not the cluster's to judge
@@ -140,7 +144,7 @@ def kube_proxy(profile: Profile, index: int, *, kubeconfig: Path) -> str:
         "clusterCIDR": profile.pod_net,
         "hostnameOverride": node_name(index),
         "bindAddress": "0.0.0.0",  # in the node's own network namespace
-        "healthzBindAddress": "127.0.0.1:10256",
+        "healthzBindAddress": f"127.0.0.1:{PROXY_HEALTH_PORT}",
         "metricsBindAddress": "127.0.0.1:10249",
         # zero leaves the kernel's settings alone; they cannot be written from a network namespace
         "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},

@@ -2,11 +2,11 @@
 
 import base64
 import json
-import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from localcluster import files
 from localcluster.processes import run
 from localcluster.profile import Profile, node_name
 
@@ -86,9 +86,7 @@ class Pki:
             "contexts": [{"name": name, "context": {"cluster": name, "user": user}}],
             "current-context": name,
         }
-        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            json.dump(document, file, indent=1)
+        files.write(target, json.dumps(document, indent=1), mode=0o600)
 
     def _inline(self, name: str) -> str:
         return base64.b64encode(self.file(name).read_bytes()).decode()
