@@ -4,15 +4,29 @@ import os
 import shutil
 import signal
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from ipaddress import ip_network
+from itertools import repeat
 from pathlib import Path
 
 import pytest
-from localcluster import PROFILES, LocalClusterError, Profile, archive, binaries, images, node_config, places, target
-from localcluster.processes import PidFiles, is_running, spawn, tagged
+from localcluster import (
+    PROFILES,
+    LocalClusterError,
+    Profile,
+    archive,
+    binaries,
+    files,
+    images,
+    node_config,
+    places,
+    services,
+    target,
+)
+from localcluster.processes import PidFiles, daemon_environment, is_running, spawn, tagged, wait_until
 from localcluster.profile import named
+from localcluster.services import Service
 
 
 def test_known_profiles_can_run_at_the_same_time() -> None:
@@ -164,3 +178,88 @@ def test_only_a_process_with_the_clusters_tag_is_signalled(tmp_path: Path) -> No
         assert is_running(foreign)
     finally:
         os.kill(foreign, signal.SIGKILL)
+
+
+def test_a_file_is_written_only_when_it_differs(tmp_path: Path) -> None:
+    file = tmp_path / "kube-proxy.json"
+
+    def written(text: str, mode: int = 0o600) -> tuple[int, int]:
+        """What a watcher would notice: another inode or another time."""
+        files.write(file, text, mode=mode)
+        found = file.stat()
+        assert (file.read_text(), found.st_mode & 0o777) == (text, mode)
+        assert list(tmp_path.iterdir()) == [file]
+        return found.st_ino, found.st_mtime_ns
+
+    first = written("one")
+    assert written("one") == first
+    second = written("two")
+    assert second != first
+    assert written("two", 0o644) != second
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Callable[[Iterable[bool]], Service]]:
+    """A process that ignores SIGTERM and ends when `tmp_path` has the file `end`; its answers are given beforehand."""
+    pids = PidFiles(tmp_path / "run", tmp_path)
+    log = tmp_path / "daemon.log"
+    script = 'trap "" TERM; echo "about to end"; until [ -e end ]; do sleep 0.02; done'
+
+    def start(answers: Iterable[bool]) -> Service:
+        pid = spawn(["bash", "-c", script], env=daemon_environment(tmp_path), log=log, cwd=tmp_path)
+        pids.record("daemon", pid)
+        wait_until(lambda: log.read_text() != "", seconds=30, what="the first line of the log")
+        given = iter(answers)
+        return Service(name="daemon", log=log, pids=pids, answers=lambda: next(given))
+
+    yield start
+    pids.end("daemon", signal.SIGKILL)
+
+
+def _ending(at: Path) -> Iterator[bool]:
+    """Silent, and gone some time after the second question."""
+    yield False
+    at.touch()
+    while True:
+        yield False
+
+
+def test_a_service_that_is_on_its_way_out_is_waited_for(
+    tmp_path: Path, daemon: Callable[[Iterable[bool]], Service], capsys: pytest.CaptureFixture[str]
+) -> None:
+    service = daemon(_ending(tmp_path / "end"))
+    services.settle(service)
+    assert not service.runs
+    assert "daemon runs but does not answer" in capsys.readouterr().err
+
+
+def test_a_service_that_is_still_starting_is_waited_for(daemon: Callable[[Iterable[bool]], Service]) -> None:
+    service = daemon([False, False, True])
+    services.settle(service)
+    assert service.runs
+    with pytest.raises(StopIteration):
+        service.answers()  # all three were asked
+
+
+def test_a_service_that_neither_answers_nor_ends_is_named_with_its_log(
+    daemon: Callable[[Iterable[bool]], Service],
+) -> None:
+    service = daemon(repeat(False))
+    for wait in (lambda: services.settle(service, seconds=0), lambda: services.wait_for_answers([service], seconds=0)):
+        with pytest.raises(LocalClusterError, match=r"(?s)daemon.*about to end"):
+            wait()
+
+
+def test_a_service_that_ended_is_named_while_others_are_silent(
+    tmp_path: Path, daemon: Callable[[Iterable[bool]], Service]
+) -> None:
+    service = daemon(_ending(tmp_path / "end"))
+    with pytest.raises(LocalClusterError, match=r"(?s)daemon has ended.*about to end"):
+        services.wait_for_answers([service])
+
+
+def test_one_answer_of_each_service_is_enough(daemon: Callable[[Iterable[bool]], Service]) -> None:
+    service = daemon([False, True])
+    services.wait_for_answers([service])
+    with pytest.raises(StopIteration):
+        service.answers()
