@@ -1,9 +1,12 @@
 """`up` on a cluster that runs: what it mends, what it leaves alone, and what it says when a service ends."""
 
+import hashlib
+import os
+import signal
 from dataclasses import replace
 
 import pytest
-from localcluster import Cluster, LocalClusterError
+from localcluster import Cluster, LocalClusterError, Profile, places
 
 pytestmark = pytest.mark.disruptive
 
@@ -40,3 +43,18 @@ def test_a_service_that_ends_at_its_start_is_named_with_its_reason(cluster: Clus
             broken.up(nodes=2)
     finally:
         cluster.up(nodes=2)
+
+
+def test_an_api_server_that_was_told_to_end_is_waited_for_and_started_again() -> None:
+    name = f"ending-{hashlib.sha256(str(places.CHECKOUT).encode()).hexdigest()[:6]}"
+    control_plane = Cluster(Profile(name=name, nodes=0, control_plane_only=True, controller_manager=False))
+    control_plane.clean()
+    try:
+        control_plane.up()
+        ending = control_plane.pids["apiserver"]
+        os.kill(ending, signal.SIGTERM)
+        control_plane.up()
+        assert control_plane.pids["apiserver"] != ending
+        control_plane.kubectl("get", "--raw", "/readyz")
+    finally:
+        control_plane.clean()
