@@ -29,9 +29,14 @@ STATIC = [  # the slowest first: they run side by side
     [PYTHON, "scripts/reasons.py", "--check"],
     [str(BIN / "hadolint"), "Dockerfile.agent", "Dockerfile.operator"],
 ]
+UNIT = sorted(
+    str(path.relative_to(ROOT))
+    for path in (ROOT / "tests/unit").iterdir()
+    if path.match("test_*.py") or any(path.rglob("test_*.py"))
+)
 LEVELS: dict[str, list[list[str]]] = {
     "static": STATIC,
-    "unit": [[*PYTEST, "tests/unit"]],
+    "unit": [[*PYTEST, *UNIT[::2]], [*PYTEST, *UNIT[1::2]]],
     "agent": [[*PYTEST, "tests/agent"]],
     "operator": [[*PYTEST, "tests/operator"]],
     "cluster": [[*PYTEST, "tests/cluster"]],
@@ -40,6 +45,7 @@ LEVELS: dict[str, list[list[str]]] = {
         [PYTHON, "tests/bench/bench_operator.py"],
     ],
 }
+SIDE_BY_SIDE = ("static", "unit")  # their commands share nothing; the other levels have one machine to themselves
 GROUPS = {"check": ["static", "unit"], "all": ["static", "unit", "agent", "operator", "cluster"]}
 ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT / 'tests/cluster'}", "MYPYPATH": "tests/cluster"}
 
@@ -53,10 +59,10 @@ def main(names: list[str]) -> int:
     results = []
     for level in chosen:
         begun = time.monotonic()
-        code = 0 if level == "static" else _run([PYTHON, "tests/prepare.py", level])
+        code = _run([PYTHON, "tests/prepare.py", level])
         prepared = time.monotonic()
         if code == 0:
-            code = _run_side_by_side(STATIC) if level == "static" else max(_run(each) for each in LEVELS[level])
+            code = _run_side_by_side(LEVELS[level]) if level in SIDE_BY_SIDE else max(map(_run, LEVELS[level]))
         results.append((level, code, prepared - begun, time.monotonic() - prepared))
     print("\nlevel      result  preparing    tests  (seconds)")
     for level, code, preparing, tests in results:
@@ -72,7 +78,7 @@ def _run(command: Sequence[str]) -> int:
 
 
 def _run_side_by_side(commands: Sequence[Sequence[str]]) -> int:
-    """Each one's output comes in one piece, in the order of the commands."""
+    """As many at once as there are processors. Each one's output comes in one piece, in the order of the commands."""
 
     def finished(command: Sequence[str]) -> tuple[int, str]:
         begun = time.monotonic()
@@ -81,6 +87,7 @@ def _run_side_by_side(commands: Sequence[Sequence[str]]) -> int:
         )
         return done.returncode, f"\n{_shown(command)}\n{done.stdout}({time.monotonic() - begun:.1f} s)"
 
+    print(f"\n{len(commands)} commands side by side", flush=True)
     codes = []
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         for code, said in pool.map(finished, commands):
