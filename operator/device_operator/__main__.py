@@ -43,7 +43,8 @@ import dataclasses
 import sys
 from collections.abc import Sequence
 
-from device_operator import __version__, errors, settings
+from device_operator import __version__
+from device_operator.runtime import errors, settings
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -18,22 +18,25 @@ from typing import Any, Final
 import kopf
 from device_agent.contract import names
 
-from device_operator import __version__, errors, handlers, telemetry
+from device_operator import __version__, handlers
 from device_operator.cluster.apply import Applier
 from device_operator.cluster.cache import CONFIGS, ClusterCache
 from device_operator.cluster.client import UNREACHABLE, ApiError, Client
+from device_operator.cluster.configs import ConfigStore
 from device_operator.cluster.connection import Connection, connect
 from device_operator.cluster.events import EventWriter
 from device_operator.cluster.lease import Election, LeaseSettings
-from device_operator.configs import ConfigStore
 from device_operator.offline import render_settings
-from device_operator.pacing import Pace
 from device_operator.reconcile import Reconciler, ReconcileSettings
-from device_operator.settings import Settings
-from device_operator.status import StatusSettings
-from device_operator.telemetry import Health, Telemetry
-from device_operator.workers import Pacer, Workers
-from device_operator.workqueue import WorkQueue
+from device_operator.runtime import errors
+from device_operator.runtime.logs import configure_logging
+from device_operator.runtime.metrics import Telemetry
+from device_operator.runtime.probes import Health, serve
+from device_operator.runtime.settings import Settings
+from device_operator.runtime.workers import Pacer, Workers
+from device_operator.runtime.workqueue import WorkQueue
+from device_operator.status.nodes import StatusSettings
+from device_operator.status.pacing import Pace
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +46,7 @@ _SAMPLE_SECONDS: Final = 1.0
 
 def run(settings: Settings) -> int:
     """Runs until a signal; the exit status."""
-    telemetry.configure_logging(form=settings.log_format, level=settings.log_level)
+    configure_logging(form=settings.log_format, level=settings.log_level)
     try:
         asyncio.run(_main(settings))
     except errors.FatalError as error:
@@ -60,9 +63,9 @@ def run(settings: Settings) -> int:
 
 async def _main(settings: Settings) -> None:
     health = Health(stale=settings.watch_stale_seconds)
-    seen = Telemetry(health)
+    seen = Telemetry()
     try:
-        runner = await telemetry.serve(seen, settings.listen)
+        runner = await serve(health, seen.registry, listen=settings.listen)
     except (OSError, ValueError, OverflowError) as error:
         raise errors.UsageError(f"--listen {settings.listen}: {error}") from error
     logger.info("started", extra={"version": __version__, "namespace": settings.namespace, "listen": settings.listen})
@@ -75,7 +78,7 @@ async def _main(settings: Settings) -> None:
             observer=seen.observe_request,
         )
         async with client:
-            await _until_signal(_serve(settings, connection, client, seen))
+            await _until_signal(_serve(settings, connection, client, seen, health))
     finally:
         await runner.cleanup()
 
@@ -98,8 +101,8 @@ def _on_signal(stop: Any) -> None:
         loop.add_signal_handler(number, stop)
 
 
-async def _serve(settings: Settings, connection: Connection, client: Client, seen: Telemetry) -> None:
-    health, this = seen.health, asyncio.current_task()
+async def _serve(settings: Settings, connection: Connection, client: Client, seen: Telemetry, health: Health) -> None:
+    this = asyncio.current_task()
     assert this is not None
     health.phase = "waiting for the API server and the CRDs"
     await _wait_for_kinds(client, retry=settings.lease_retry_seconds)
@@ -121,7 +124,7 @@ async def _serve(settings: Settings, connection: Connection, client: Client, see
     seen.leader.set(1)
     health.phase = "reading the cluster"
     try:
-        await _lead(settings, connection, client, seen, election=election, identity=identity, stop=this.cancel)
+        await _lead(settings, connection, client, seen, health, election=election, identity=identity, stop=this.cancel)
     finally:
         seen.leader.set(0)
         await election.release()  # writes nothing where the Lease is lost
@@ -132,6 +135,7 @@ async def _lead(
     connection: Connection,
     client: Client,
     seen: Telemetry,
+    health: Health,
     *,
     election: Election,
     identity: str,
@@ -166,9 +170,15 @@ async def _lead(
         report=seen.report,
         reconsider=reconsider,
     )
-    workers = Workers(queue=queue, reconciler=reconciler, pacer=pacer, observe=seen.observe_pass)
+    workers = Workers(
+        queue=queue,
+        reconcile=reconciler.reconcile,
+        refusals=(ApiError, *UNREACHABLE),
+        pacer=pacer,
+        observe=seen.observe_pass,
+    )
     seen.watch_ages = lambda: {c.resource.plural: c.age for c in cache.collections}
-    seen.health.silences = lambda: {c.resource.plural: c.silence for c in cache.collections}
+    health.silences = lambda: {c.resource.plural: c.silence for c in cache.collections}
     tasks: list[asyncio.Task[Any]] = []
     async with _together(tasks):
         tasks.append(asyncio.create_task(election.hold(), name="lease"))
@@ -183,7 +193,7 @@ async def _lead(
         tasks += (asyncio.create_task(workers.run(), name=f"worker {n}") for n in range(settings.workers))
         registry = handlers.make_registry(configs=configs, connection=connection, enqueue=queue.add)
         tasks.append(asyncio.create_task(_kopf(registry, identity=identity, stop=stop), name="kopf"))
-        seen.health.phase = "leading"
+        health.phase = "leading"
         await _first_or(tasks, asyncio.Event().wait())
 
 

@@ -11,8 +11,8 @@ from typing import Any, Final
 import kopf
 from device_agent.contract import names
 
+from device_operator.cluster.configs import ConfigStore
 from device_operator.cluster.connection import Connection
-from device_operator.configs import ConfigStore
 
 _LOGIN: Final = timedelta(minutes=10)
 

@@ -10,12 +10,13 @@ from typing import Any
 import yaml
 from device_agent.contract import names
 
-from device_operator import catalogue, errors
-from device_operator.caveats import caveats
-from device_operator.model import Identity
-from device_operator.render import RenderSettings, dump_yaml, render
-from device_operator.settings import Settings
-from device_operator.spec import Spec, parse_spec
+from device_operator.render.manifests import RenderSettings, dump_yaml, render
+from device_operator.runtime import errors
+from device_operator.runtime.settings import Settings
+from device_operator.spec import catalogue
+from device_operator.spec.caveats import caveats
+from device_operator.spec.model import Identity, Spec
+from device_operator.spec.parsing import parse_spec
 
 NO_UID = "00000000-0000-0000-0000-000000000000"
 """Stands where the API server's uid will: a file has none."""

@@ -13,20 +13,27 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from device_operator import errors, pacing, status
 from device_operator.cluster.apply import Applier
 from device_operator.cluster.cache import CONFIGS, INVENTORIES, ClusterCache
 from device_operator.cluster.client import ApiError, Client
+from device_operator.cluster.configs import Config, ConfigStore
 from device_operator.cluster.events import EventWriter
 from device_operator.cluster.views import Owned
-from device_operator.conditions import ACCEPTED, PROGRESSING, by_type
-from device_operator.configs import Config, ConfigStore
-from device_operator.model import ApplyProblem, Identity, InventoryView, Observed, OtherConfig
-from device_operator.nodes import UNTOLD, settles_at
-from device_operator.pacing import LastWrite, Pace
-from device_operator.pools import Accepted, Assignment, Rejected, accept, assignment, running, with_reported
-from device_operator.render import Manifest, RenderSettings, render
-from device_operator.status import StatusSettings
+from device_operator.render.manifests import Manifest, RenderSettings, render
+from device_operator.runtime import errors
+from device_operator.runtime.workers import Pass
+from device_operator.spec.acceptance import Accepted, Rejected, accept
+from device_operator.spec.model import Identity
+from device_operator.spec.placement import Assignment, OtherConfig, assignment
+from device_operator.status import pacing
+from device_operator.status.conditions import ACCEPTED, PROGRESSING, by_type
+from device_operator.status.conflicts import with_reported
+from device_operator.status.nodes import UNTOLD, StatusSettings, settles_at
+from device_operator.status.notices import health_transitions, transitions
+from device_operator.status.observed import ApplyProblem, InventoryView, Observed
+from device_operator.status.pacing import LastWrite, Pace
+from device_operator.status.pools import running
+from device_operator.status.summary import compute
 
 logger = logging.getLogger(__name__)
 
@@ -50,14 +57,6 @@ class ReconcileSettings:
     resync: float = 300.0
     inventory_grace: float = 1800.0
     failed_create: float = 10.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pass:
-    """What a pass came to. `again`: seconds until time alone may change something; None: never."""
-
-    result: str
-    again: float | None = None
 
 
 @dataclass(slots=True)
@@ -88,7 +87,7 @@ class Reconciler:
         settings: ReconcileSettings,
         clock: Callable[[], float],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        report: Callable[[str, Mapping[str, Any] | None, Iterable[InventoryView]], None] = lambda *_: None,
+        report: Callable[[str, Mapping[str, Any] | None, Iterable[Mapping[str, Any]]], None] = lambda *_: None,
         reconsider: Callable[[], None] = lambda: None,
     ) -> None:
         self._client = client
@@ -135,7 +134,7 @@ class Reconciler:
             mine=identity,
             agents_of=lambda config: {pod.node for pod in self._cache.pods_of(config) if not pod.deleting},
         )
-        new = status.compute(
+        new = compute(
             identity,
             generation=config.generation,
             verdict=verdict,
@@ -146,7 +145,7 @@ class Reconciler:
             settings=self._settings.status,
         )
         served = {node for found in assigned.nodes.values() for node in found}
-        self._report(name, new, [i for i in observed.inventories if i.node in served])
+        self._report(name, new, [i.status for i in observed.inventories if i.node in served])
         looks = [await self._write_status(config, new, observed, memory)]
         if failure is not None:
             raise failure
@@ -298,9 +297,9 @@ class Reconciler:
         wait = pacing.wait(config.status, new, last=memory.last_write, now=self._clock(), pace=self._settings.pace)
         if wait is not None and wait > 0:
             return wait
-        notices = status.transitions(config.status, new)
+        notices = transitions(config.status, new)
         if memory.inventories is not None:
-            notices += status.health_transitions(memory.inventories, observed.inventories)
+            notices += health_transitions(memory.inventories, observed.inventories)
         memory.inventories = observed.inventories
         # before the status: a restart in between finds the old status, and tells the same under the same name
         await self._events.write(identity, notices)

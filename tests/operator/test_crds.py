@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 import yaml
 from bad_specs import API, CASES, Case, config, entry
-from device_operator.errors import InvalidSpecError
-from device_operator.model import Observed
-from device_operator.pools import Accepted, assignment
-from device_operator.render import render
-from device_operator.spec import parse_spec
-from device_operator.status import compute
+from device_operator.render.manifests import render
+from device_operator.runtime.errors import InvalidSpecError
+from device_operator.spec.acceptance import Accepted
+from device_operator.spec.parsing import parse_spec
+from device_operator.spec.placement import assignment
+from device_operator.status.observed import Observed
+from device_operator.status.summary import compute
 from kubeapi import CONFIGS, INVENTORIES, Kube, Object, RefusedError
 from localcluster import Cluster, LocalClusterError, places
 from unit.operator_core import build

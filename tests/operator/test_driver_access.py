@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 from bad_specs import config
-from device_operator.render import render
-from device_operator.spec import parse_spec
+from device_operator.render.manifests import render
+from device_operator.spec.parsing import parse_spec
 from kubeapi import DAEMONSETS, Kube, Object
 from unit.operator_core import build
 

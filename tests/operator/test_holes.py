@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 from bad_specs import config, entry
-from device_operator.model import Identity
-from device_operator.render import RenderSettings, render
-from device_operator.spec import parse_spec
+from device_operator.render.manifests import RenderSettings, render
+from device_operator.spec.model import Identity
+from device_operator.spec.parsing import parse_spec
 from kubeapi import CONFIGMAPS, CONFIGS, DAEMONSETS, NAMESPACE, Kube
 
 WIDE = "x" * 63

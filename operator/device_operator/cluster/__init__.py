@@ -1,10 +1,8 @@
 """Everything that talks to the API server.
 
-- `connection`: where the API server is, and credentials
-- `client`: requests and watches, raw JSON
-- `collection`: one list+watch, relisted with a difference
-- `cache`: what the operator knows of nodes, DaemonSets, ConfigMaps, agent pods and inventories
-- `apply`: writes rendered objects, finds drift
-- `lease`: leader election
-- `events`: core/v1 Events, each once
+Exports: `connection` (address and credentials), `client` (requests and watches, raw JSON), `collection` (one list and
+watch), `cache` (what is known of the cluster), `configs` (the DevicePluginConfigs), `apply` (writes manifests, finds
+drift), `lease` (leader election), `events` (core/v1 Events).
+
+Imports `status`, `render`, `spec` and `runtime`; nothing of the shell above it.
 """

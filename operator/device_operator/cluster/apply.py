@@ -11,12 +11,12 @@ import logging
 from dataclasses import dataclass
 from typing import Any, Final
 
-from device_operator import errors
 from device_operator.cluster import cache, views
 from device_operator.cluster.client import ApiError, Client, Object, Resource
 from device_operator.cluster.views import Owned
-from device_operator.model import Identity
-from device_operator.render import Manifest
+from device_operator.render.manifests import Manifest
+from device_operator.runtime import errors
+from device_operator.spec.model import Identity
 
 logger = logging.getLogger(__name__)
 

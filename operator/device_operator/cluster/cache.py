@@ -19,8 +19,10 @@ from device_operator.cluster import views
 from device_operator.cluster.client import UNREACHABLE, ApiError, Client, Object, Resource
 from device_operator.cluster.collection import Change, Collection
 from device_operator.cluster.views import Owned
-from device_operator.model import DaemonSetView, FailedCreate, Identity, InventoryView, NodeView, PodView, PodWarning
-from device_operator.pools import offered_hardware
+from device_operator.spec.model import Identity
+from device_operator.spec.placement import NodeView
+from device_operator.status.conflicts import offered_hardware
+from device_operator.status.observed import DaemonSetView, FailedCreate, InventoryView, PodView, PodWarning
 
 logger = logging.getLogger(__name__)
 

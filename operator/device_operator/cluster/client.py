@@ -13,8 +13,9 @@ from typing import Any, Final, Self
 
 import aiohttp
 
-from device_operator import __version__, errors
+from device_operator import __version__
 from device_operator.cluster.connection import Connection
+from device_operator.runtime import errors
 
 Object = dict[str, Any]
 """A Kubernetes object as the API server's JSON has it."""

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from device_operator import errors
 from device_operator.cluster.client import PAGE, UNREACHABLE, ApiError, Client, Object, Resource
+from device_operator.runtime import errors
 
 logger = logging.getLogger(__name__)
 

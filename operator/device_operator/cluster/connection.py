@@ -11,7 +11,7 @@ import yaml
 from kubernetes.aio import config as kubernetes_config
 from kubernetes.aio.client.configuration import Configuration
 
-from device_operator import errors
+from device_operator.runtime import errors
 
 
 @dataclass(slots=True)

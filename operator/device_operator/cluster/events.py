@@ -14,7 +14,8 @@ from typing import Final
 from device_agent.contract import names
 
 from device_operator.cluster.client import UNREACHABLE, ApiError, Client, Object, Resource
-from device_operator.model import Identity, Notice
+from device_operator.spec.model import Identity
+from device_operator.status.notices import Notice
 
 logger = logging.getLogger(__name__)
 

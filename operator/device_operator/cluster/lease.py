@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from device_operator import errors
 from device_operator.cluster.client import UNREACHABLE, ApiError, Client, Object, Resource
+from device_operator.runtime import errors
 
 logger = logging.getLogger(__name__)
 

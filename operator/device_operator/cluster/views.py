@@ -16,10 +16,11 @@ from device_agent.contract import names
 from device_agent.contract.codec import ShapeError, decode
 
 from device_operator.cluster.client import Object
-from device_operator.model import DaemonSetView, FailedCreate, InventoryView, NodeView, PodView, PodWarning, Taint
-from device_operator.render import AGENT_CONTAINER, ANNOTATION_SERVES, ANNOTATION_TEMPLATE
-from device_operator.scheduling import Term, Toleration
-from device_operator.spec import DEFAULT_MAX_UNAVAILABLE
+from device_operator.render.manifests import AGENT_CONTAINER, ANNOTATION_SERVES, ANNOTATION_TEMPLATE
+from device_operator.spec.model import DEFAULT_MAX_UNAVAILABLE
+from device_operator.spec.placement import NodeView
+from device_operator.spec.scheduling import Taint, Term, Toleration
+from device_operator.status.observed import DaemonSetView, FailedCreate, InventoryView, PodView, PodWarning
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from device_operator.settings import Settings, flag_of
+from device_operator.runtime.settings import Settings, flag_of
 
 GIVEN_BY_OTHER_VALUES = {  # settings of `device-operator run` that have a value of their own, or none on purpose
     "namespace",
@@ -203,7 +203,7 @@ def test_arguments_are_what_the_operator_parses(chart):
     """The operator's own parser reads the rendered arguments: same names, same choices, same order of durations."""
     import argparse
 
-    from device_operator import settings
+    from device_operator.runtime import settings
 
     values = {
         "agent": {

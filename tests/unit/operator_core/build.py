@@ -3,10 +3,13 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from device_operator.model import DaemonSetView, Identity, InventoryView, NodeView, PodView, Taint
-from device_operator.nodes import pool_daemonset
-from device_operator.render import ANNOTATION_CONFIG_HASH, ANNOTATION_TEMPLATE, RenderSettings
-from device_operator.spec import Spec, parse_spec
+from device_operator.render.manifests import ANNOTATION_CONFIG_HASH, ANNOTATION_TEMPLATE, RenderSettings
+from device_operator.spec.model import Identity, Spec
+from device_operator.spec.parsing import parse_spec
+from device_operator.spec.placement import NodeView
+from device_operator.spec.scheduling import Taint
+from device_operator.status.observed import DaemonSetView, InventoryView, PodView
+from device_operator.status.pools import pool_daemonset
 
 NOW = datetime(2026, 6, 1, 12, 0, 0, tzinfo=UTC)
 LAB = Identity("lab", "uid-lab")

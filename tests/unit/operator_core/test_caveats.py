@@ -4,8 +4,8 @@ import itertools
 from typing import Any
 
 import pytest
-from device_operator import catalogue
-from device_operator.caveats import caveats, env_clashes, note, noted, nvml_entries
+from device_operator.spec import catalogue
+from device_operator.spec.caveats import caveats, env_clashes, note, noted, nvml_entries
 from unit.operator_core.build import entry, spec
 
 GPU = {"name": "nvidia.com/gpu", "preset": "nvidia-gpu-env"}

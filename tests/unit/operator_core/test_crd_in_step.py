@@ -13,17 +13,13 @@ import yaml
 from device_agent.contract import check, names
 from device_agent.contract.codec import camel
 from device_agent.contract.document import Resource
-from device_operator import nodes, serving, status
-from device_operator.agent_settings import RESERVED_ENV, AgentSettings
-from device_operator.scheduling import TolerationOperator
-from device_operator.spec import _SPEC_FIELDS as SPEC_FIELDS
-from device_operator.spec import (
-    MAX_CONFIG_NAME,
-    MAX_POOL_NAME,
-    MAX_POOLS,
-    MAX_RESOURCES,
-    Pool,
-)
+from device_operator.spec.agent_settings import RESERVED_ENV, AgentSettings
+from device_operator.spec.model import Pool
+from device_operator.spec.parsing import _SPEC_FIELDS as SPEC_FIELDS
+from device_operator.spec.parsing import MAX_CONFIG_NAME, MAX_POOL_NAME, MAX_POOLS, MAX_RESOURCES
+from device_operator.spec.scheduling import TolerationOperator
+from device_operator.status import nodes, serving
+from device_operator.status import summary as status
 
 CRD = yaml.safe_load((Path(__file__).parents[3] / "crds" / "devicepluginconfigs.yaml").read_text())
 ROOT = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]

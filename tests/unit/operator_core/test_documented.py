@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from device_operator.caveats import caveats
+from device_operator.spec.caveats import caveats
 from unit.operator_core.build import spec
 
 CHECKOUT = Path(__file__).parents[3]

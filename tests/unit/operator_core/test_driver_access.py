@@ -4,8 +4,8 @@ from typing import Any
 
 import kubernetes_validate
 import pytest
-from device_operator.driver_access import NFD_DIR
-from device_operator.render import RenderSettings, render
+from device_operator.render.manifests import RenderSettings, render
+from device_operator.spec.driver_access import NFD_DIR
 from unit.operator_core.build import LAB, SETTINGS, entry, spec
 
 GPU = {"name": "nvidia.com/gpu", "preset": "nvidia-gpu-cdi"}

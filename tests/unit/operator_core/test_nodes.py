@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 from device_agent.kubelet.allocatable import foreign_message
-from device_operator.model import ApplyProblem, FailedCreate, NodeView, Observed, PodWarning
-from device_operator.nodes import NodeReport, PoolView, StatusSettings, judge, pool_daemonset
-from device_operator.scheduling import Toleration
+from device_operator.spec.placement import NodeView
+from device_operator.spec.scheduling import Toleration
+from device_operator.status.nodes import NodeReport, StatusSettings, judge
+from device_operator.status.observed import ApplyProblem, FailedCreate, Observed, PodWarning
+from device_operator.status.pools import PoolView, pool_daemonset
 from unit.operator_core.build import KVM, LAB, NOW, ago, counts, device, inventory, node, pod, taint
 
 POOL = PoolView(name="default", nodes=("node-1",))

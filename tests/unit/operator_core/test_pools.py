@@ -1,23 +1,17 @@
 """Which nodes belong to a pool, and which generation is accepted beside the others."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from device_operator.model import InventoryView, NodeView, OtherConfig
-from device_operator.pools import (
-    Accepted,
-    Overlap,
-    Rejected,
-    accept,
-    assignment,
-    describe,
-    matches,
-    name_nodes,
-    running,
-    with_reported,
-)
-from device_operator.scheduling import Expression, Operator, Term
+from device_operator.spec.acceptance import Accepted, Rejected, accept
+from device_operator.spec.placement import NodeView, OtherConfig, Overlap, assignment, describe, matches, name_nodes
+from device_operator.spec.scheduling import Expression, Operator, Term
+from device_operator.status.conflicts import with_reported
+from device_operator.status.pools import running
 from unit.operator_core.build import KVM, LAB, NOW, ago, counts, daemonset, device, entry, inventory, node, pools, spec
+
+if TYPE_CHECKING:
+    from device_operator.status.observed import InventoryView
 
 
 def labelled(name: str, **labels: str) -> NodeView:

@@ -9,9 +9,9 @@ from device_agent.contract.document import Resource
 from device_agent.select import grants
 from device_agent.select.found import FoundDevice
 from device_agent.select.unit import Identity, Unit
-from device_operator import catalogue
-from device_operator.errors import InvalidSpecError
-from device_operator.spec import parse_spec
+from device_operator.runtime.errors import InvalidSpecError
+from device_operator.spec import catalogue
+from device_operator.spec.parsing import parse_spec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.operator_core.build import obj, spec

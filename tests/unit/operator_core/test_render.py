@@ -9,11 +9,11 @@ import pytest
 import yaml
 from device_agent.contract import names
 from device_agent.contract.document import parse
-from device_operator import render as module
-from device_operator.model import Identity
-from device_operator.pools import matches
-from device_operator.render import ANNOTATION_CONFIG_HASH, ANNOTATION_TEMPLATE, Manifest, dump_yaml, render
-from device_operator.scheduling import Expression, Operator, Term, selects
+from device_operator.render import manifests as module
+from device_operator.render.manifests import ANNOTATION_CONFIG_HASH, ANNOTATION_TEMPLATE, Manifest, dump_yaml, render
+from device_operator.spec.model import Identity
+from device_operator.spec.placement import matches
+from device_operator.spec.scheduling import Expression, Operator, Term, selects
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from unit.operator_core.build import LAB, SETTINGS, entry, node, spec

@@ -3,8 +3,8 @@
 from decimal import Decimal
 
 import pytest
-from device_operator.quantity import quantity
-from device_operator.scheduling import (
+from device_operator.spec.quantity import quantity
+from device_operator.spec.scheduling import (
     EVERY_TAINT,
     Effect,
     Expression,

@@ -6,9 +6,9 @@ import pytest
 from device_agent.contract import names
 from device_agent.contract.document import Policy, parse
 from device_agent.contract.document import dump as dump_document
-from device_operator.agent_settings import AgentSettings, LogLevel, PullSecret, merged
-from device_operator.errors import InvalidSpecError
-from device_operator.spec import parse_spec
+from device_operator.runtime.errors import InvalidSpecError
+from device_operator.spec.agent_settings import AgentSettings, LogLevel, PullSecret, merged
+from device_operator.spec.parsing import parse_spec
 from unit.operator_core.build import KVM, entry, obj, pools, spec
 
 

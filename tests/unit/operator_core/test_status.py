@@ -8,13 +8,17 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from device_operator.errors import InvalidSpecError
-from device_operator.model import ApplyProblem, FailedCreate, InventoryView, NodeView, Observed, PodWarning
-from device_operator.nodes import pool_daemonset, rfc3339
-from device_operator.pools import Accepted, Overlap, Rejected, assignment
-from device_operator.render import render
-from device_operator.spec import Spec
-from device_operator.status import StatusSettings, compute, health_transitions, size, transitions, was_accepted
+from device_operator.render.manifests import render
+from device_operator.runtime.errors import InvalidSpecError
+from device_operator.spec.acceptance import Accepted, Rejected
+from device_operator.spec.model import Spec
+from device_operator.spec.placement import NodeView, Overlap, assignment
+from device_operator.status.conditions import was_accepted
+from device_operator.status.nodes import StatusSettings, rfc3339
+from device_operator.status.notices import health_transitions, transitions
+from device_operator.status.observed import ApplyProblem, FailedCreate, InventoryView, Observed, PodWarning
+from device_operator.status.pools import pool_daemonset
+from device_operator.status.summary import compute, size
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.operator_core.build import (

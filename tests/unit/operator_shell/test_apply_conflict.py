@@ -5,11 +5,11 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
-from device_operator import errors
 from device_operator.cluster.apply import Applier
 from device_operator.cluster.client import ApiError, Client
-from device_operator.model import Identity
-from device_operator.render import Manifest
+from device_operator.render.manifests import Manifest
+from device_operator.runtime import errors
+from device_operator.spec.model import Identity
 
 OWNER = {"apiVersion": "device-operator.io/v1alpha1", "kind": "DevicePluginConfig", "name": "c", "uid": "owner"}
 BODY: dict[str, Any] = {

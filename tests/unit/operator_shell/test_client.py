@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
-from device_operator import errors
 from device_operator.cluster.client import UNREACHABLE, ApiError, Client, Resource
 from device_operator.cluster.connection import Connection, connect
+from device_operator.runtime import errors
 from kubernetes.aio.client.configuration import Configuration
 
 NODES = Resource("", "v1", "nodes")

@@ -10,10 +10,11 @@ from device_operator.cluster import views
 from device_operator.cluster.apply import RESTARTED_AT, wanted_from
 from device_operator.cluster.cache import ClusterCache
 from device_operator.cluster.collection import Change
-from device_operator.model import Identity, NodeView
-from device_operator.pools import matches, running
-from device_operator.render import RenderSettings, render
-from device_operator.spec import parse_spec
+from device_operator.render.manifests import RenderSettings, render
+from device_operator.spec.model import Identity
+from device_operator.spec.parsing import parse_spec
+from device_operator.spec.placement import NodeView, matches
+from device_operator.status.pools import running
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NODE: dict[str, Any] = {

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from device_operator.configs import ConfigStore
+from device_operator.cluster.configs import ConfigStore
 from device_operator.handlers import make_settings
 
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
-from device_operator import errors
 from device_operator.cluster.client import ApiError, Client
 from device_operator.cluster.lease import Election, LeaseSettings
+from device_operator.runtime import errors
 
 SETTINGS = LeaseSettings(name="l", namespace="n", identity="me", duration=0.6, renew_deadline=0.3, retry=0.02)
 

@@ -3,11 +3,11 @@
 import json
 import logging
 import sys
-from datetime import UTC, datetime
 
 from aiohttp import ClientSession
-from device_operator.model import InventoryView
-from device_operator.telemetry import Health, JsonFormatter, Telemetry, TextFormatter, serve
+from device_operator.runtime.logs import JsonFormatter, TextFormatter
+from device_operator.runtime.metrics import Telemetry
+from device_operator.runtime.probes import Health, serve
 from prometheus_client import generate_latest
 
 
@@ -32,19 +32,13 @@ def test_json_carries_fields_and_exceptions() -> None:
     assert "ValueError: invalid literal" in line["exception"]
 
 
-def inventory(**status: object) -> InventoryView:
-    return InventoryView(
-        name="c.n", uid="u", node="n", config="c", owner_uid="o", status=status, heartbeat_seen=datetime.now(UTC)
-    )
-
-
 def test_devices_are_counted_by_pool_resource_and_health_until_the_object_is_gone() -> None:
-    seen = Telemetry(Health())
+    seen = Telemetry()
     # the agent goes on offering what it does not know, and counts it as healthy
     resource = {"name": "r", "devices": 4, "healthy": 3, "capacity": 8, "allocated": 3}
     devices = [{"id": "a", "resource": "r", "health": "Unknown"}]
-    views = [inventory(poolName="p", resources=[resource], devices=devices)] * 2
-    seen.report("c", {"conditions": [{"type": "Ready", "status": "Unknown"}]}, views)
+    statuses = [{"poolName": "p", "resources": [resource], "devices": devices}] * 2
+    seen.report("c", {"conditions": [{"type": "Ready", "status": "Unknown"}]}, statuses)
     text = generate_latest(seen.registry).decode()
     for line in (
         'device_operator_devices{config="c",health="Healthy",pool="p",resource="r"} 4.0',
@@ -62,7 +56,7 @@ def test_devices_are_counted_by_pool_resource_and_health_until_the_object_is_gon
 
 async def test_probes_tell_the_phase_and_a_silent_watch() -> None:
     health = Health(stale=10)
-    runner = await serve(Telemetry(health), "127.0.0.1:0")
+    runner = await serve(health, Telemetry().registry, listen="127.0.0.1:0")
     host, port = runner.addresses[0]
     silence = {"nodes": 5.0}
     health.silences = lambda: silence

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from device_operator.pacing import LastWrite, Pace, wait
+from device_operator.status.pacing import LastWrite, Pace, wait
 
 PACE = Pace(seconds=5, holders_seconds=30, bytes_per_second=16384)
 BASE: dict[str, Any] = {

@@ -14,10 +14,10 @@ from device_operator.cluster.apply import Applier
 from device_operator.cluster.cache import ClusterCache
 from device_operator.cluster.client import ApiError, Client, Resource
 from device_operator.cluster.collection import Change
+from device_operator.cluster.configs import ConfigStore
 from device_operator.cluster.events import EventWriter
-from device_operator.configs import ConfigStore
 from device_operator.reconcile import Reconciler, ReconcileSettings
-from device_operator.render import RenderSettings
+from device_operator.render.manifests import RenderSettings
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 NAMESPACE = "device-operator"

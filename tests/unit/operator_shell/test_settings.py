@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from device_operator import __main__ as command
-from device_operator import errors, settings
-from device_operator.settings import Settings, flag_of, resolve, variable_of
+from device_operator.runtime import errors, settings
+from device_operator.runtime.settings import Settings, flag_of, resolve, variable_of
 
 NONE = Path("/nonexistent")
 

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 
 import pytest
-from device_operator.workqueue import WorkQueue
+from device_operator.runtime.workqueue import WorkQueue
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from device_agent.contract import names
 
-from device_operator import scheduling
-from device_operator.quantity import quantity
+from device_operator.spec import scheduling
+from device_operator.spec.quantity import quantity
 
 COMPUTE: Final = ("cpu", "memory", "ephemeral-storage")
 """What an agent may be given; of other names the API server takes some, in requests and limits alike."""

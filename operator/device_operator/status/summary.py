@@ -10,24 +10,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from device_operator import conditions
-from device_operator.caveats import env_clashes, noted, nvml_entries
-from device_operator.conditions import ACCEPTED, PROGRESSING, Situation, by_type, transitions
-from device_operator.model import DaemonSetView, Identity, InventoryView, Notice, Observed
-from device_operator.nodes import (
-    NodeReport,
-    PoolView,
-    StatusSettings,
-    clip,
-    judge,
-    pool_daemonset,
-    rfc3339,
-)
-from device_operator.pools import Accepted, Assignment, Rejected, assignment, describe, running
-from device_operator.render import ANNOTATION_CONFIG_HASH, ANNOTATION_JUDGED_BY, ANNOTATION_TEMPLATE, Manifest
-from device_operator.spec import Spec
-
-__all__ = ["StatusSettings", "compute", "health_transitions", "transitions", "was_accepted"]
+from device_operator.render.manifests import Manifest
+from device_operator.spec.acceptance import Accepted, Rejected
+from device_operator.spec.model import Identity
+from device_operator.spec.placement import Assignment, assignment, describe
+from device_operator.status import conditions
+from device_operator.status.conditions import PROGRESSING, Situation, by_type
+from device_operator.status.nodes import NodeReport, StatusSettings, clip, judge, rfc3339
+from device_operator.status.observed import Observed
+from device_operator.status.pools import PoolView, as_rendered, running, running_pools, wanted_pools
 
 MAX_RESOURCES: Final = 128
 MAX_UNHEALTHY: Final = 4096
@@ -37,13 +28,6 @@ MAX_DEVICES: Final = 1024
 MAX_HOLDERS: Final = 2
 
 _COUNTS: Final = ("devices", "healthy", "capacity", "allocated")
-
-
-def was_accepted(obj: Mapping[str, Any]) -> bool:
-    """Whether the object's present generation has been accepted, by its own status."""
-    condition = by_type(obj.get("status") or {}).get(ACCEPTED, {})
-    generation = obj.get("metadata", {}).get("generation")
-    return condition.get("status") == "True" and condition.get("observedGeneration") == generation
 
 
 def compute(
@@ -59,7 +43,7 @@ def compute(
 ) -> dict[str, Any]:
     """The complete status.
 
-    `assigned` (`pools.assignment`; None: made here, without rivals): of the accepted spec, or after a rejection of
+    `assigned` (`placement.assignment`; None: made here, without rivals): of the accepted spec, or after a rejection of
     what runs (`pools.running`), which the status then tells of. `manifests` (`render.render`): of the accepted spec.
     `previous`: the status as it stands, {} at first.
     """
@@ -71,9 +55,9 @@ def compute(
         assigned = assignment(in_force, nodes=observed.nodes, others=()) if in_force else Assignment({})
     pools: tuple[PoolView, ...] = ()
     if isinstance(verdict, Accepted):
-        pools = _wanted(identity, verdict, observed=observed, assigned=assigned, manifests=manifests)
+        pools = wanted_pools(identity, verdict, observed=observed, assigned=assigned, manifests=manifests)
     elif in_force is not None:
-        pools = _running(in_force, observed=observed, assigned=assigned)
+        pools = running_pools(in_force, observed=observed, assigned=assigned)
     reports = judge(
         identity,
         pools,
@@ -102,7 +86,7 @@ def compute(
             pools=[pool.name for pool in pools],
             previous=before,
             complete=observed.complete,
-            applied=_applied(pools, observed.daemonsets),
+            applied=as_rendered(pools, observed.daemonsets),
         )
     )
     status: dict[str, Any] = {
@@ -119,88 +103,6 @@ def compute(
     }
     _fill(status, resources=resources, unhealthy=unhealthy, reports=reports, limit=settings.max_bytes)
     return status
-
-
-def health_transitions(old: Iterable[InventoryView], new: Iterable[InventoryView]) -> tuple[Notice, ...]:
-    """Events for the devices whose health changed between two observations of an object's inventories.
-
-    A device seen for the first time is told when it is Unhealthy; its `key` holds `since`, so that a restarted
-    operator tells nothing twice.
-    """
-    before = {inventory.name: inventory for inventory in old}
-    notices: list[Notice] = []
-    for inventory in new:
-        earlier = before.get(inventory.name)
-        if earlier is not None and earlier.status is inventory.status:
-            continue
-        known = {(d.get("resource"), d["id"]): d for d in (earlier.status.get("devices") or () if earlier else ())}
-        for device in inventory.status.get("devices") or ():
-            was = known.get((device.get("resource"), device["id"]), {}).get("health")
-            if device.get("health") != was and (was or device.get("health") == "Unhealthy"):
-                notices.append(_health_notice(inventory.node, device))
-    return tuple(notices)
-
-
-def _health_notice(node: str, device: Mapping[str, Any]) -> Notice:
-    what = f"{device.get('resource', '')} {device['id']} on node {node}"
-    key = f"{node}/{device.get('resource', '')}/{device['id']}/{device.get('health')}/{device.get('since', '')}"
-    if device.get("health") == "Healthy":
-        return Notice("Normal", "DeviceHealthy", clip(f"{what} is Healthy again", 1024), key)
-    why = ": ".join(text for text in (device.get("reason", ""), device.get("message", "")) if text)
-    reason = "DeviceUnknown" if device.get("health") == "Unknown" else "DeviceUnhealthy"
-    return Notice("Warning", reason, clip(f"{what} is {device.get('health')}: {why}", 1024), key)
-
-
-def _wanted(
-    identity: Identity,
-    verdict: Accepted,
-    *,
-    observed: Observed,
-    assigned: Assignment,
-    manifests: Iterable[Manifest],
-) -> tuple[PoolView, ...]:
-    rendered = {m.pool: m for m in manifests if m.kind == "DaemonSet"}
-    problems = {problem.pool: problem for problem in observed.problems}
-    existing = {view.name for view in observed.daemonsets}
-    return tuple(
-        PoolView(
-            name=pool.name,
-            nodes=assigned.nodes.get(pool.name, ()),
-            config_hash=rendered[pool.name].config_hash if pool.name in rendered else "",
-            template_hash=rendered[pool.name].template_hash if pool.name in rendered else "",
-            tolerations=pool.effective_tolerations,
-            applied=pool_daemonset(identity, pool.name) in existing,
-            problem=problems.get(pool.name),
-            clashes=env_clashes(verdict.spec.document(pool)),
-            nvml=nvml_entries(verdict.spec.document(pool)),
-        )
-        for pool in verdict.spec.pools
-    )
-
-
-def _applied(pools: Iterable[PoolView], daemonsets: Iterable[DaemonSetView]) -> bool:
-    live = {
-        view.pool: tuple(view.annotations.get(key) for key in (ANNOTATION_CONFIG_HASH, ANNOTATION_TEMPLATE))
-        for view in daemonsets
-    }
-    return live == {pool.name: (pool.config_hash, pool.template_hash) for pool in pools}
-
-
-def _running(spec: Spec, *, observed: Observed, assigned: Assignment) -> tuple[PoolView, ...]:
-    annotations = {view.pool: view.annotations for view in observed.daemonsets}
-    notes = {pool: noted(found.get(ANNOTATION_JUDGED_BY, "")) for pool, found in annotations.items()}
-    return tuple(
-        PoolView(
-            name=pool.name,
-            nodes=assigned.nodes.get(pool.name, ()),
-            config_hash=annotations[pool.name].get(ANNOTATION_CONFIG_HASH, ""),
-            template_hash=annotations[pool.name].get(ANNOTATION_TEMPLATE, ""),
-            tolerations=pool.effective_tolerations,
-            clashes=notes[pool.name][0],
-            nvml=notes[pool.name][1],
-        )
-        for pool in spec.pools
-    )
 
 
 def _since(condition: Mapping[str, Any]) -> datetime | None:

@@ -12,22 +12,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from device_agent.contract import names
-
-from device_operator import scheduling
-from device_operator.caveats import EnvClash
-from device_operator.model import (
-    ApplyProblem,
-    FailedCreate,
-    Identity,
-    InventoryView,
-    NodeView,
-    Observed,
-    PodView,
-)
-from device_operator.pools import RESOURCE_CONFLICT
-from device_operator.scheduling import Toleration
-from device_operator.serving import State, Verdict, reported, unregistered
+from device_operator.spec import scheduling
+from device_operator.spec.model import Identity
+from device_operator.spec.placement import RESOURCE_CONFLICT, NodeView
+from device_operator.status.observed import FailedCreate, InventoryView, Observed, PodView
+from device_operator.status.pools import PoolView, pool_daemonset
+from device_operator.status.serving import State, Verdict, reported, unregistered
 
 MAX_MESSAGE: Final = 512
 """Characters of a node's message."""
@@ -59,25 +49,6 @@ class StatusSettings:
     heartbeat_stale: float = 1500.0
     failed_create_recent: float = 1200.0
     max_bytes: int = 384 * 1024
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolView:
-    """A pool that should run: from the accepted spec, or after a rejection from what runs.
-
-    `nodes`: names; `applied`: its DaemonSet exists; `problem`: why not, or why it is not as rendered. `clashes`: of
-    the environment variables that its resources set. `nvml`: names of entries with devices of the NVIDIA driver.
-    """
-
-    name: str
-    nodes: tuple[str, ...]
-    config_hash: str = ""
-    template_hash: str = ""
-    tolerations: tuple[Toleration, ...] = scheduling.EVERY_TAINT
-    applied: bool = True
-    problem: ApplyProblem | None = None
-    clashes: tuple[EnvClash, ...] = ()
-    nvml: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,10 +297,6 @@ def _ended(pod: PodView) -> str:
     said = f": {pod.terminated_message or pod.waiting_message}" if pod.terminated_message or pod.waiting_message else ""
     times = f", {pod.restarts} restart{'s' if pod.restarts > 1 else ''}" if pod.restarts else ""
     return f"{how}{reason}{times}{said}"
-
-
-def pool_daemonset(identity: Identity, pool: str) -> str:
-    return names.pool_object_name(identity.name, pool)
 
 
 def _latest(events: Iterable[FailedCreate]) -> dict[str, FailedCreate]:

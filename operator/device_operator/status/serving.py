@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from device_operator.caveats import EnvClash
+from device_operator.spec.caveats import EnvClash
 
 FOREIGN_PLUGIN: Final = "ForeignPlugin"
 """With this an agent's message begins where another device plugin has the name."""

@@ -7,22 +7,20 @@ The dataclasses' fields are the CRD's; a test keeps them in step.
 import difflib
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from device_agent.contract import check, names
 from device_agent.contract.codec import ShapeError, decode
 from device_agent.contract.document import ContractError, Document, Resource, dump, parse_resource
 
-from device_operator import agent_settings, catalogue, scheduling
-from device_operator.agent_settings import AgentSettings, merged
-from device_operator.errors import InvalidSpecError
-from device_operator.scheduling import EVERY_TAINT, Term, Toleration
+from device_operator.runtime.errors import InvalidSpecError
+from device_operator.spec import agent_settings, catalogue, scheduling
+from device_operator.spec.agent_settings import AgentSettings, merged
+from device_operator.spec.model import DEFAULT_MAX_UNAVAILABLE, DEFAULT_POOL, Pool, Spec
 
 T = TypeVar("T")
 
-DEFAULT_POOL: Final = "default"
-DEFAULT_MAX_UNAVAILABLE: Final = "10%"
 MAX_CONFIG_NAME: Final = 40
 MAX_POOL_NAME: Final = 20
 MAX_RESOURCES: Final = 64
@@ -31,45 +29,6 @@ MAX_INT32: Final = 2**31 - 1
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
 _SUBDOMAIN = re.compile(scheduling.SUBDOMAIN)
 _PERCENT = re.compile(r"(?:[1-9][0-9]?|100)%")
-
-
-@dataclass(frozen=True, slots=True)
-class Pool:
-    """`serves`: names of entries, all of them once resolved. `agent`: spec.agent with the pool's own laid over it.
-
-    `tolerations` None: every taint is tolerated.
-    """
-
-    name: str
-    node_selector: Mapping[str, str] = field(default_factory=dict)
-    node_selector_terms: tuple[Term, ...] = ()
-    tolerations: tuple[Toleration, ...] | None = None
-    serves: tuple[str, ...] = ()
-    agent: AgentSettings = field(default_factory=AgentSettings)
-
-    @property
-    def effective_tolerations(self) -> tuple[Toleration, ...]:
-        return EVERY_TAINT if self.tolerations is None else self.tolerations
-
-
-@dataclass(frozen=True, slots=True)
-class Spec:
-    """`max_unavailable`: a count, or a percentage such as "10%"."""
-
-    resources: tuple[Resource, ...]
-    pools: tuple[Pool, ...]
-    max_unavailable: int | str = DEFAULT_MAX_UNAVAILABLE
-    paused: bool = False
-
-    def document(self, pool: Pool) -> Document:
-        """What the pool's agents serve, in the order of the entries."""
-        return Document(tuple(r for r in self.resources if r.name in pool.serves))
-
-    def allowed_unavailable(self, nodes: int) -> int:
-        """floor(maxUnavailable) of so many nodes."""
-        if isinstance(self.max_unavailable, int):
-            return self.max_unavailable
-        return nodes * int(self.max_unavailable.removesuffix("%")) // 100
 
 
 def parse_spec(obj: Mapping[str, Any]) -> Spec:

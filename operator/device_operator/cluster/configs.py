@@ -11,11 +11,13 @@ from typing import Any, Final
 
 from device_operator.cluster.client import Object
 from device_operator.cluster.views import moment
-from device_operator.errors import InvalidSpecError
-from device_operator.model import DaemonSetView, Identity, NodeView, OtherConfig
-from device_operator.pools import matches, running
-from device_operator.spec import Pool, Spec, parse_spec
-from device_operator.status import was_accepted
+from device_operator.runtime.errors import InvalidSpecError
+from device_operator.spec.model import Identity, Pool, Spec
+from device_operator.spec.parsing import parse_spec
+from device_operator.spec.placement import NodeView, OtherConfig, matches
+from device_operator.status.conditions import was_accepted
+from device_operator.status.observed import DaemonSetView
+from device_operator.status.pools import running
 
 Running = Callable[[Identity], Iterable[DaemonSetView]]
 """The DaemonSets of an object, as the cache knows them."""

@@ -13,8 +13,8 @@ from typing import Final
 from device_agent.contract import names
 from device_agent.contract.document import Document
 
-from device_operator.agent_settings import AgentSettings, DeviceMetrics, DriverAccess, NodeFeatures
-from device_operator.caveats import serves_mig, serves_nvml
+from device_operator.spec.agent_settings import AgentSettings, DeviceMetrics, DriverAccess, NodeFeatures
+from device_operator.spec.caveats import serves_mig, serves_nvml
 
 CONTAINER: Final = "agent"
 NFD_DIR: Final = "/etc/kubernetes/node-feature-discovery/features.d"

@@ -8,53 +8,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from device_operator.scheduling import OS_LABEL, Taint, Term, Toleration
-from device_operator.spec import DEFAULT_MAX_UNAVAILABLE, Pool, Spec
-
-__all__ = [
-    "ApplyProblem",
-    "DaemonSetView",
-    "FailedCreate",
-    "Identity",
-    "InventoryView",
-    "NodeView",
-    "Notice",
-    "Observed",
-    "OtherConfig",
-    "PodView",
-    "PodWarning",
-    "Taint",
-]
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """A DevicePluginConfig."""
-
-    name: str
-    uid: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeView:
-    """`ready_since`: last transition of the condition Ready, None where the node never reported.
-
-    `why_not_ready`: in words, for a node that is NotReady.
-    """
-
-    name: str
-    labels: Mapping[str, str]
-    created: datetime
-    taints: tuple[Taint, ...] = ()
-    ready: bool = True
-    ready_since: datetime | None = None
-    why_not_ready: str = "its kubelet does not report"
-    deleting: bool = False
-
-    @property
-    def os(self) -> str:
-        """The label alone decides: it is what the scheduler places the agent's pods by. The kubelet always sets it."""
-        return self.labels.get(OS_LABEL, "")
+from device_operator.spec.model import DEFAULT_MAX_UNAVAILABLE
+from device_operator.spec.placement import NodeView
+from device_operator.spec.scheduling import Term, Toleration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,28 +125,3 @@ class Observed:
     pod_warnings: tuple[PodWarning, ...] = ()
     complete: bool = True
     problems: tuple[ApplyProblem, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OtherConfig:
-    """Another DevicePluginConfig. `accepted`: of its present generation; None: not judged yet.
-
-    `spec`: None where it cannot be parsed. `running`: the pools of its DaemonSets, whatever became of its spec.
-    """
-
-    name: str
-    uid: str
-    created: datetime
-    spec: Spec | None
-    accepted: bool | None = None
-    running: tuple[Pool, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """An Event to emit. `type`: Normal or Warning; `key`: equal keys are the same happening, told once."""
-
-    type: str
-    reason: str
-    message: str
-    key: str

@@ -7,7 +7,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, get_origin
 
-from device_operator import errors
+from device_operator.runtime import errors
 
 ENV_PREFIX: Final = "DEVICE_OPERATOR_"
 _SERVICE_ACCOUNT_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")

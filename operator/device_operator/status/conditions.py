@@ -13,12 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from device_operator.caveats import caveats
-from device_operator.model import ApplyProblem, Notice
-from device_operator.nodes import NODE_NOT_READY, NOT_MADE, NodeReport, clip
-from device_operator.pools import Accepted, Overlap, Rejected, describe, name_nodes
-from device_operator.serving import DEVICES_UNHEALTHY, DEVICES_UNKNOWN, State
-from device_operator.spec import Spec
+from device_operator.spec.acceptance import Accepted, Rejected
+from device_operator.spec.caveats import caveats
+from device_operator.spec.model import Spec
+from device_operator.spec.placement import Overlap, describe, name_nodes
+from device_operator.status.nodes import NODE_NOT_READY, NOT_MADE, NodeReport, clip
+from device_operator.status.observed import ApplyProblem
+from device_operator.status.serving import DEVICES_UNHEALTHY, DEVICES_UNKNOWN, State
 
 ACCEPTED: Final = "Accepted"
 PROGRESSING: Final = "Progressing"
@@ -264,40 +265,8 @@ def by_type(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {c["type"]: c for c in status.get("conditions") or ()}
 
 
-_TOLD: Final = {
-    (ACCEPTED, "True"): ("Normal", "Accepted"),
-    (ACCEPTED, "False"): ("Warning", ""),
-    (PROGRESSING, "True"): ("Normal", "Updating"),
-    (DEGRADED, "True"): ("Warning", ""),
-    (READY, "True"): ("Normal", "Ready"),
-    (READY, "False"): ("Warning", "NotReady"),
-}
-"""(type of the Event, its reason) by condition and status; '' is the condition's reason. Others are not told."""
-_TOLD_AFTER: Final = {
-    (PROGRESSING, "True", "False"): ("Normal", "Updated"),
-    (DEGRADED, "True", "False"): ("Normal", "Recovered"),
-}
-"""The same where the status before matters."""
-
-
-def transitions(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Notice, ...]:
-    """Events for the conditions that changed between two statuses; a new rejection of an edit is one too."""
-    before, notices = by_type(old), []
-    for kind, condition in by_type(new).items():
-        status, earlier = condition["status"], before.get(kind, {})
-        generation = condition.get("observedGeneration", 0)
-        again = kind == ACCEPTED and status == "False" and earlier.get("observedGeneration") != generation
-        if status == earlier.get("status") and not again:
-            continue
-        told = _TOLD_AFTER.get((kind, earlier.get("status", ""), status)) or _TOLD.get((kind, status))
-        if told:
-            notices.append(
-                Notice(
-                    type=told[0],
-                    reason=told[1] or condition["reason"],
-                    message=clip(condition["message"], 1024),  # an Event's limit
-                    # by the status that stands: a write that fails, or a restart before it, tells the same again
-                    key=f"{kind}/{earlier.get('status')}/{earlier.get('lastTransitionTime')}/{status}/{generation}",
-                )
-            )
-    return tuple(notices)
+def was_accepted(obj: Mapping[str, Any]) -> bool:
+    """Whether the object's present generation has been accepted, by its own status."""
+    condition = by_type(obj.get("status") or {}).get(ACCEPTED, {})
+    generation = obj.get("metadata", {}).get("generation")
+    return condition.get("status") == "True" and condition.get("observedGeneration") == generation

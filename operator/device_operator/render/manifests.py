@@ -19,12 +19,18 @@ from device_agent.contract import names
 from device_agent.contract.codec import encode
 from device_agent.contract.document import CONTRACT_VERSION, dump
 
-from device_operator.agent_settings import AgentSettings, ComputeResources, LogLevel, PullPolicy, PullSecret, merged
-from device_operator.caveats import note
-from device_operator.driver_access import CONTAINER, PRIVILEGED_SELINUX_TYPE, pod_needs
-from device_operator.model import Identity
-from device_operator.scheduling import OS_LABEL, Expression, Operator, Term
-from device_operator.spec import Pool, Spec
+from device_operator.spec.agent_settings import (
+    AgentSettings,
+    ComputeResources,
+    LogLevel,
+    PullPolicy,
+    PullSecret,
+    merged,
+)
+from device_operator.spec.caveats import note
+from device_operator.spec.driver_access import CONTAINER, PRIVILEGED_SELINUX_TYPE, pod_needs
+from device_operator.spec.model import Identity, Pool, Spec
+from device_operator.spec.scheduling import OS_LABEL, Expression, Operator, Term
 
 AGENT_CONTAINER: Final = "agent"
 ANNOTATION_CONFIG_HASH: Final = f"{names.GROUP}/config-hash"
@@ -220,7 +226,7 @@ def _quoted(value: Any) -> str:
 def _environment() -> jinja2.Environment:
     # Autoescaping is HTML's; every value goes through `quoted`.
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("device_operator"),
+        loader=jinja2.PackageLoader("device_operator.render"),
         undefined=jinja2.StrictUndefined,
         autoescape=False,  # noqa: S701
     )

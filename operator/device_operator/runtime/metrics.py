@@ -1,8 +1,4 @@
-"""What can be seen from outside: logs on stderr, /metrics, /healthz, /readyz.
-
-/healthz fails when a watch gave no sign of life for too long: a restart is what mends that. An API server that is
-down is no such case, its refusals and time-outs are signs of life. /readyz: API server and CRDs have been found;
-a standby is ready.
+"""What can be measured from outside, in a registry of its own.
 
 Metrics (all begin with device_operator_): leader, reconcile_seconds{result}, queue_depth,
 watch_age_seconds{resource}, api_requests_total{verb,resource,code}, api_request_seconds{verb}, events_dropped,
@@ -10,71 +6,15 @@ config_condition{config,type,status}, nodes{config,pool,state}, devices{config,p
 capacity{config,pool,resource}, allocated{config,pool,resource}.
 """
 
-import json
-import logging
-import sys
-import time
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, Final
 
-from aiohttp import web
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from device_operator.model import InventoryView
-
-logger = logging.getLogger(__name__)
-
 PREFIX: Final = "device_operator"
-_PLAIN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-
-
-class _Formatter(logging.Formatter):
-    """Constant message plus fields: whatever `extra` brought."""
-
-    def fields(self, record: logging.LogRecord) -> dict[str, Any]:
-        return {
-            key: value
-            for key, value in vars(record).items()
-            if key not in _PLAIN and isinstance(value, str | int | float | bool)
-        }
-
-    def time(self, record: logging.LogRecord) -> str:
-        return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-class TextFormatter(_Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        fields = "".join(f" {key}={_quoted(value)}" for key, value in self.fields(record).items())
-        line = f"{self.time(record)} {record.levelname} {record.name} {record.getMessage()}{fields}"
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
-
-
-class JsonFormatter(_Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        line = {
-            "time": self.time(record),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-            **self.fields(record),
-        }
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False, default=str)
-
-
-def configure_logging(*, form: str, level: str) -> None:
-    """`form`: text or json; `level`: debug, info, warning or error. kopf's own lines go the same way."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
-    logging.root.handlers[:] = [handler]
-    logging.root.setLevel(level.upper())
-    for quiet in ("aiohttp", "asyncio", "kopf", "kubernetes"):
-        logging.getLogger(quiet).setLevel(max(logging.WARNING, logging.root.level))
 
 
 @dataclass(slots=True)
@@ -88,28 +28,10 @@ class _Figures:
     allocated: Tally[tuple[str, str]] = field(default_factory=Tally)
 
 
-@dataclass(slots=True)
-class Health:
-    """`phase`: what the process is at, in words. `silences`: resource -> seconds without a sign of life."""
-
-    phase: str = "starting"
-    ready: bool = False
-    stale: float = 300.0
-    silences: Callable[[], Mapping[str, float]] = dict
-
-    def problems(self) -> list[str]:
-        return [
-            f"the watch of {resource} gave no sign of life for {silence:.0f} s"
-            for resource, silence in self.silences().items()
-            if silence > self.stale
-        ]
-
-
 class Telemetry:
     """Metrics of one process, in a registry of their own."""
 
-    def __init__(self, health: Health) -> None:
-        self.health = health
+    def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._figures: dict[str, _Figures] = {}
         self.leader = Gauge(f"{PREFIX}_leader", "1 in the process that leads.", registry=self.registry)
@@ -147,8 +69,8 @@ class Telemetry:
         self._requests.labels(verb, resource, str(code)).inc()
         self._request_seconds.labels(verb).observe(seconds)
 
-    def report(self, name: str, status: Mapping[str, Any] | None, inventories: Iterable[InventoryView]) -> None:
-        """What a pass saw of an object; None: it is gone, and so are its series."""
+    def report(self, name: str, status: Mapping[str, Any] | None, inventories: Iterable[Mapping[str, Any]]) -> None:
+        """What a pass saw of an object: its status, and the status of each inventory. None: it is gone."""
         if status is None:
             self._figures.pop(name, None)
             return
@@ -157,9 +79,9 @@ class Telemetry:
             for state, count in pool.get("nodes", {}).items():
                 figures.nodes[pool["name"], state] += count
         for inventory in inventories:
-            pool_name = str(inventory.status.get("poolName", ""))
-            unknown = Tally(d["resource"] for d in inventory.status.get("devices", ()) if d["health"] == "Unknown")
-            for entry in inventory.status.get("resources", ()):
+            pool_name = str(inventory.get("poolName", ""))
+            unknown = Tally(d["resource"] for d in inventory.get("devices", ()) if d["health"] == "Unknown")
+            for entry in inventory.get("resources", ()):
                 key = (pool_name, str(entry["name"]))
                 devices, healthy = int(entry.get("devices", 0)), int(entry.get("healthy", 0))
                 # unknown is not unhealthy: the agent goes on offering such a device, and counts it as healthy
@@ -204,42 +126,3 @@ class Telemetry:
                 for key, count in tally.items():
                     family.add_metric([name, *key], count)
         yield from (conditions, nodes, devices, capacity, allocated)
-
-
-async def serve(telemetry: Telemetry, listen: str) -> web.AppRunner:
-    """Listens on `host:port`; the runner is the caller's to clean up.
-
-    Raises:
-        OSError: the address cannot be had.
-        ValueError: it is none.
-    """
-    host, _, port = listen.rpartition(":")
-
-    async def healthz(_: web.Request) -> web.Response:
-        problems = telemetry.health.problems()
-        return web.Response(status=503 if problems else 200, text="\n".join(problems) or telemetry.health.phase)
-
-    async def readyz(_: web.Request) -> web.Response:
-        return web.Response(status=200 if telemetry.health.ready else 503, text=telemetry.health.phase)
-
-    async def metrics(_: web.Request) -> web.Response:
-        started = time.monotonic()
-        body = generate_latest(telemetry.registry)
-        logger.debug("scraped", extra={"seconds": round(time.monotonic() - started, 3)})
-        return web.Response(body=body, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
-
-    application = web.Application()
-    application.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", metrics)])
-    runner = web.AppRunner(application, access_log=None, handle_signals=False, shutdown_timeout=1.0)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, host.strip("[]") or None, int(port)).start()
-    except BaseException:
-        await runner.cleanup()
-        raise
-    return runner
-
-
-def _quoted(value: object) -> str:
-    text = str(value)
-    return json.dumps(text, ensure_ascii=False) if not text or any(c in text for c in ' "=\n') else text

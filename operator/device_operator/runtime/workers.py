@@ -3,16 +3,23 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
-from device_operator.cluster.client import UNREACHABLE, ApiError
-from device_operator.reconcile import Pass, Reconciler
-from device_operator.workqueue import WorkQueue
+from device_operator.runtime.workqueue import WorkQueue
 
 logger = logging.getLogger(__name__)
 
 _SHARE = 4.0
 """After a pass of n seconds its object rests 4 n: however many nodes change, a pass takes a fifth of the time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pass:
+    """What a pass came to. `again`: seconds until time alone may change something; None: never."""
+
+    result: str
+    again: float | None = None
 
 
 class Pacer:
@@ -35,18 +42,23 @@ class Pacer:
 
 
 class Workers:
-    """`observe(result, seconds)` is told of each pass: accepted, rejected, gone or failed."""
+    """`observe(result, seconds)` is told of each pass: accepted, rejected, gone or failed.
+
+    `refusals`: what a pass raises when the API server refuses or does not answer. Anything else is logged as a defect.
+    """
 
     def __init__(
         self,
         *,
         queue: WorkQueue,
-        reconciler: Reconciler,
+        reconcile: Callable[[str], Awaitable[Pass]],
+        refusals: tuple[type[Exception], ...],
         pacer: Pacer,
         observe: Callable[[str, float], None] = lambda *_: None,
     ) -> None:
         self._queue = queue
-        self._reconciler = reconciler
+        self._reconcile = reconcile
+        self._refusals = refusals
         self._pacer = pacer
         self._observe = observe
 
@@ -56,8 +68,8 @@ class Workers:
             name = await self._queue.get()
             started = time.monotonic()
             try:
-                done = await self._reconciler.reconcile(name)
-            except (ApiError, *UNREACHABLE) as error:
+                done = await self._reconcile(name)
+            except self._refusals as error:
                 self._failed(name, started, f"{error}" or type(error).__name__)
             except Exception:
                 # a fault in one object's pass must not take the others' with it

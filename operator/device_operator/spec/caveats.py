@@ -21,8 +21,8 @@ from device_agent.contract.check import sources_of, templates_of
 from device_agent.contract.document import Document, NvmlKind, OwnNodes, Resource
 from device_agent.contract.template import parse_template
 
-from device_operator.agent_settings import AgentSettings, DeviceMetrics, NodeFeatures
-from device_operator.spec import Pool, Spec
+from device_operator.spec.agent_settings import AgentSettings, DeviceMetrics, NodeFeatures
+from device_operator.spec.model import Pool, Spec
 
 NAMED: Final = 5
 """Resources or pools that a sentence names; the others are counted."""

@@ -1,0 +1,61 @@
+"""A typed DevicePluginConfig: who it is, its pools and its spec, defaults applied. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from device_agent.contract.document import Document, Resource
+
+from device_operator.spec.agent_settings import AgentSettings
+from device_operator.spec.scheduling import EVERY_TAINT, Term, Toleration
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A DevicePluginConfig."""
+
+    name: str
+    uid: str
+
+
+DEFAULT_POOL: Final = "default"
+DEFAULT_MAX_UNAVAILABLE: Final = "10%"
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """`serves`: names of entries, all of them once resolved. `agent`: spec.agent with the pool's own laid over it.
+
+    `tolerations` None: every taint is tolerated.
+    """
+
+    name: str
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    node_selector_terms: tuple[Term, ...] = ()
+    tolerations: tuple[Toleration, ...] | None = None
+    serves: tuple[str, ...] = ()
+    agent: AgentSettings = field(default_factory=AgentSettings)
+
+    @property
+    def effective_tolerations(self) -> tuple[Toleration, ...]:
+        return EVERY_TAINT if self.tolerations is None else self.tolerations
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """`max_unavailable`: a count, or a percentage such as "10%"."""
+
+    resources: tuple[Resource, ...]
+    pools: tuple[Pool, ...]
+    max_unavailable: int | str = DEFAULT_MAX_UNAVAILABLE
+    paused: bool = False
+
+    def document(self, pool: Pool) -> Document:
+        """What the pool's agents serve, in the order of the entries."""
+        return Document(tuple(r for r in self.resources if r.name in pool.serves))
+
+    def allowed_unavailable(self, nodes: int) -> int:
+        """floor(maxUnavailable) of so many nodes."""
+        if isinstance(self.max_unavailable, int):
+            return self.max_unavailable
+        return nodes * int(self.max_unavailable.removesuffix("%")) // 100

@@ -1,0 +1,157 @@
+"""Which node belongs to which pool, and which nodes two pools or two objects want. Pure."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from device_operator.spec import scheduling
+from device_operator.spec.model import Pool, Spec
+from device_operator.spec.scheduling import OS_LABEL, Taint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeView:
+    """`ready_since`: last transition of the condition Ready, None where the node never reported.
+
+    `why_not_ready`: in words, for a node that is NotReady.
+    """
+
+    name: str
+    labels: Mapping[str, str]
+    created: datetime
+    taints: tuple[Taint, ...] = ()
+    ready: bool = True
+    ready_since: datetime | None = None
+    why_not_ready: str = "its kubelet does not report"
+    deleting: bool = False
+
+    @property
+    def os(self) -> str:
+        """The label alone decides: it is what the scheduler places the agent's pods by. The kubelet always sets it."""
+        return self.labels.get(OS_LABEL, "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherConfig:
+    """Another DevicePluginConfig. `accepted`: of its present generation; None: not judged yet.
+
+    `spec`: None where it cannot be parsed. `running`: the pools of its DaemonSets, whatever became of its spec.
+    """
+
+    name: str
+    uid: str
+    created: datetime
+    spec: Spec | None
+    accepted: bool | None = None
+    running: tuple[Pool, ...] = ()
+
+
+POOL_OVERLAP: Final = "PoolOverlap"
+RESOURCE_CONFLICT: Final = "ResourceConflict"
+DEVICE_CONFLICT: Final = "DeviceConflict"
+
+NAMED_NODES: Final = 5
+"""Nodes that a message names; the others are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """One node that is wanted twice. `reason`: PoolOverlap, ResourceConflict or DeviceConflict.
+
+    `pool`: ours that the node belongs to all the same. `rival`: the other pool of this object, or the other object.
+    `resources`: what both would serve, for a conflict of names; of devices, under which names both offer them.
+    `reported`: by agents, not as written. `device`: one of those that both offer.
+    """
+
+    node: str
+    reason: str
+    pool: str
+    rival: str
+    resources: tuple[str, ...] = ()
+    reported: bool = False
+    device: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """`nodes`: pool name -> names of its nodes, sorted; a node that two pools match is the first one's."""
+
+    nodes: Mapping[str, tuple[str, ...]]
+    overlaps: tuple[Overlap, ...] = ()
+
+
+def matches(pool: Pool, node: NodeView) -> bool:
+    """Whether the pool's DaemonSet would place a pod on the node, taints aside."""
+    return node.os == "linux" and scheduling.selects(
+        selector=pool.node_selector, terms=pool.node_selector_terms, name=node.name, labels=node.labels
+    )
+
+
+def assignment(spec: Spec, *, nodes: Iterable[NodeView], others: Iterable[OtherConfig]) -> Assignment:
+    """The nodes of each pool, with every overlap there is now.
+
+    `others` count with what they run, and with their spec once it is accepted.
+    """
+    rivals = [(o.name, pool) for o in others for pool in _held(o)]
+    taken: dict[str, list[str]] = {pool.name: [] for pool in spec.pools}
+    overlaps: list[Overlap] = []
+    for node in sorted(nodes, key=lambda n: n.name):
+        ours = [pool for pool in spec.pools if matches(pool, node)]
+        if not ours:
+            continue
+        first = ours[0]
+        taken[first.name].append(node.name)
+        overlaps += (Overlap(node.name, POOL_OVERLAP, first.name, pool.name) for pool in ours[1:])
+        met: dict[Overlap, None] = {}  # what is accepted and what runs are the same most of the time
+        for other, pool in rivals:
+            shared = tuple(name for name in first.serves if name in pool.serves)
+            if shared and matches(pool, node):
+                met[Overlap(node.name, RESOURCE_CONFLICT, first.name, other, shared)] = None
+        overlaps += met
+    return Assignment({name: tuple(found) for name, found in taken.items()}, tuple(overlaps))
+
+
+def _held(other: OtherConfig) -> tuple[Pool, ...]:
+    accepted = other.spec.pools if other.accepted and other.spec is not None else ()
+    return (*accepted, *other.running)
+
+
+def describe(overlaps: Iterable[Overlap]) -> str:
+    """One sentence for each pair of rivals, with how to mend it; up to five nodes are named."""
+    groups: defaultdict[tuple[str, str, str, tuple[str, ...]], list[Overlap]] = defaultdict(list)
+    for o in overlaps:
+        groups[o.reason, o.pool, o.rival, o.resources].append(o)
+    return "; ".join(_sentence(*key, found) for key, found in groups.items())
+
+
+def _sentence(reason: str, pool: str, rival: str, resources: tuple[str, ...], found: list[Overlap]) -> str:
+    where = name_nodes(o.node for o in found)
+    if reason == DEVICE_CONFLICT:
+        return (
+            f"DevicePluginConfig {rival} offers devices that pool {pool} offers too, on {where}, such as "
+            f"{found[0].device}, as {_some(resources)}: a pod may get what another one holds; put such devices into "
+            "one object, keep them apart by include and exclude, or make the pools exclude each other"
+        )
+    if reason == POOL_OVERLAP:
+        return (
+            f"pools {pool} and {rival} both match {where}: a node may belong to one pool of an object; "
+            "make their nodeSelector or nodeSelectorTerms exclude each other"
+        )
+    return (
+        f"DevicePluginConfig {rival} serves {_some(resources)} on {where}, which pool {pool} matches too: "
+        "a resource may be served by one object on a node; rename the resource, or make the pools exclude each other"
+    )
+
+
+def name_nodes(nodes: Iterable[str]) -> str:
+    """`node a`, `nodes a, b`, or `nodes a, b, c, d, e and 7 more`."""
+    found = sorted(set(nodes))
+    return f"node{'s' if len(found) > 1 else ''} {_some(found)}"
+
+
+def _some(names: Iterable[str]) -> str:
+    found = list(names)
+    more = len(found) - NAMED_NODES
+    return ", ".join(found[:NAMED_NODES]) + (f" and {more} more" if more > 0 else "")
