@@ -211,8 +211,11 @@ class ResourceServer:
             self._on_stream()
 
     async def _send(self, context: _Context, sent: tuple[Advertised, ...] | None) -> tuple[Advertised, ...] | None:
-        """Sends the list unless it is `sent`; the list that the kubelet has now."""
-        devices = self._table.advertised(self.resource)
+        """Sends the list unless it is `sent`; the list that the kubelet has now.
+
+        The table is told after the write alone: an id that the kubelet does not have as Unhealthy may be given out.
+        """
+        devices = self._table.listed(self.resource)
         if devices == sent:
             return sent
         answer = device_list(devices)
@@ -225,6 +228,7 @@ class ResourceServer:
             return sent
         await context.write(answer)
         self.sent, self.sent_at = devices, time.monotonic()
+        self._table.told(self.resource, devices, now=self.sent_at)
         self._metrics.list_sent(self.resource)
         return devices
 

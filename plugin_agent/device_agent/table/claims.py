@@ -7,15 +7,16 @@ claim by itself keeps nothing from anybody: it counts while PodResources lists o
 """
 
 import json
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Final, NamedTuple, TypeVar
 
 from device_agent.contract.codec import ShapeError, decode, encode
-from device_agent.contract.names import replica_id
+from device_agent.contract.names import MAX_ID, MAX_IDS, replica_id
 from device_agent.select.unit import Grants, Identity, Unit
-from device_agent.table.device import split_replica
-from device_agent.table.usage import UNSEEN_SECONDS, Ledger
+from device_agent.table.device import Key, split_replica
+from device_agent.table.usage import UNSEEN_SECONDS, Usage
 
 VERSION: Final = 1
 FORGET_SECONDS: Final = UNSEEN_SECONDS
@@ -23,8 +24,7 @@ FORGET_SECONDS: Final = UNSEEN_SECONDS
 CROWD: Final = 20_000
 """So many that are no longer offered are not waited for: names and ids may come and go with every plug."""
 
-Key = tuple[str, str]
-"""(resource name, device id)."""
+_Value = TypeVar("_Value")
 
 
 class ClaimsError(ValueError):
@@ -103,111 +103,158 @@ class Claim:
         )
 
     def replica(self, device_id: str) -> int | None:
-        """Which of its replicas has the id, None when none has it."""
-        return next((n for n in range(self.replicas) if replica_id(self.id, n) == device_id), None)
+        """Which of its replicas has the id, as far as the id shows it; None when none has it, or the id was cut."""
+        if device_id == self.id:
+            return 0
+        device, index = split_replica(device_id)
+        return index if device == self.id and 0 < index < self.replicas and device_id == f"{device}::{index}" else None
+
+    def cut_ids(self) -> Iterator[tuple[str, int]]:
+        """(id, index) of its replicas whose id does not show them, as it would be too long."""
+        if len(f"{self.id}::{self.replicas}") > MAX_ID:
+            for index in range(1, min(self.replicas, MAX_IDS)):
+                if len(f"{self.id}::{index}") > MAX_ID:
+                    yield replica_id(self.id, index), index
 
 
+class Found(NamedTuple):
+    """The claim that has an id, and which of its replicas that is."""
+
+    claim: Claim
+    index: int
+
+
+@dataclass(frozen=True)
 class Claims:
-    """Those of this object, and those of others on the node. `revision` moves when what is to be kept does."""
+    """Those of this object (`own`), and those of other objects' agents on the node (`others`).
 
-    def __init__(self) -> None:
-        self.revision = 0
-        self.names: Collection[str] = frozenset()
-        """Resource names that have any, whoever's."""
-        self._own: dict[Key, Claim] = {}
-        self._others: Mapping[Key, Claim] = {}
-        self._past: dict[Key, float] = {}
+    `past`: since when, in monotonic seconds, an own claim is no longer offered. `revision`: grows with each change of
+    what is to be kept.
+    """
+
+    own: Mapping[Key, Claim] = field(default_factory=dict)
+    others: Mapping[Key, Claim] = field(default_factory=dict)
+    past: Mapping[Key, float] = field(default_factory=dict)
+    revision: int = 0
 
     # What comes in
 
-    def restore(self, claims: Iterable[Claim], *, now: float) -> None:
-        """What an earlier process of this object kept; what is known already is newer."""
-        for claim in claims:
-            if claim.key not in self._own:
-                self._own[claim.key] = claim
-                self._past[claim.key] = now
-        self._rename()
+    def restore(self, claims: Iterable[Claim], *, now: float) -> "Claims":
+        """With what an earlier process of this object kept; what is known already is newer."""
+        new = {claim.key: claim for claim in claims if claim.key not in self.own}
+        return replace(self, own={**self.own, **new}, past={**self.past, **dict.fromkeys(new, now)}) if new else self
 
-    def learn(self, others: Iterable[Claim]) -> None:
-        """What other objects' agents keep now; of two for one device the later counts, with the replicas of both."""
-        self._others = found = dict[Key, Claim]()
+    def learn(self, others: Iterable[Claim]) -> "Claims":
+        """With what other objects keep now; of two for one device the later counts, with the replicas of both."""
+        found: dict[Key, Claim] = {}
         for claim in others:
             found[claim.key] = claim.with_replicas_of(found.get(claim.key))
-        self._rename()
+        return replace(self, others=found) if found != self.others else self
 
-    def take(self, claim: Claim) -> None:
-        """A device of another object is listed by this one from now on, as its name is."""
-        if claim.key not in self._own:
-            self._own[claim.key] = claim
-            self.revision += 1
+    def take(self, claims: Iterable[Claim]) -> "Claims":
+        """Devices of another object are listed by this one from now on, as their names are."""
+        new = {claim.key: claim for claim in claims if claim.key not in self.own}
+        return replace(self, own={**self.own, **new}, revision=self.revision + 1) if new else self
 
-    def offer(self, units: Iterable[Unit], *, exclusive: Collection[str]) -> None:
+    def offer(self, units: Iterable[Unit], *, exclusive: Collection[str]) -> "Claims":
         """These devices are about to be offered, and are to be kept first. `exclusive`: names of such entries."""
-        before = self.revision
+        new: dict[Key, Claim] = {}
+        back: set[Key] = set()
         for unit in units:
             key = (unit.resource, unit.id)
-            known, other = self._own.get(key), self._others.get(key)
-            self._past.pop(key, None)
+            known, other = new.get(key) or self.own.get(key), self.others.get(key)
+            if key in self.past:
+                back.add(key)
             if known is not None and other is None and known.tells(unit, exclusive=unit.entry in exclusive):
                 continue  # each scan comes here with all devices
             claim = Claim.of(unit, exclusive=unit.entry in exclusive).with_replicas_of(known).with_replicas_of(other)
             if claim != known:
-                self._own[key] = claim
-                self.revision += 1
-        if self.revision != before:
-            self._rename()
+                new[key] = claim
+        if not new and not back:
+            return self
+        past = {key: since for key, since in self.past.items() if key not in back}
+        own = {**self.own, **new} if new else self.own
+        return replace(self, own=own, past=past, revision=self.revision + bool(new))
 
-    def listed(self, keys: Collection[Key], *, now: float) -> None:
+    def listed(self, keys: Collection[Key], *, now: float) -> "Claims":
         """The devices that are listed now; the others are of the past."""
-        self._past = {key: self._past.get(key, now) for key in self._own if key not in keys}
+        past = {key: self.past.get(key, now) for key in self.own if key not in keys}
+        return replace(self, past=past) if past != self.past else self
 
-    def forget(self, ledger: Ledger) -> None:
-        """Those of the past which the last List shows free."""
-        if not self._past or not ledger.known or ledger.begun is None:
-            return
-        before = self.revision
-        crowd = len(self._past) > CROWD
-        for key, since in list(self._past.items()):
-            claim = self._own[key]
-            if (crowd or ledger.begun - since >= FORGET_SECONDS) and not any(
-                claim.replica(i) is not None for i in ledger.held(claim.resource)
-            ):
-                del self._own[key], self._past[key]
-                self.revision += 1
-        if self.revision != before:
-            self._rename()
+    def forget(self, usage: Usage) -> "Claims":
+        """Without those of the past which the last List shows free."""
+        if not self.past or not usage.known or usage.begun is None:
+            return self
+        crowd = len(self.past) > CROWD
+        old = {key for key, since in self.past.items() if crowd or usage.begun - since >= FORGET_SECONDS}
+        for name in {name for name, _ in old}:
+            for i in usage.held(name):
+                old.difference_update(found.claim.key for found in _matches(self.own, self._own_cut, name, i))
+        if not old:
+            return self
+        return replace(self, own=_without(self.own, old), past=_without(self.past, old), revision=self.revision + 1)
 
     # Answers
 
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Resource names that have any, whoever's."""
+        return self.own_names.union(name for name, _ in self.others)
+
+    @cached_property
+    def own_names(self) -> frozenset[str]:
+        """Resource names that this object has offered."""
+        return frozenset(name for name, _ in self.own)
+
     def records(self) -> tuple[Claim, ...]:
         """What is to be kept."""
-        return tuple(self._own[key] for key in sorted(self._own))
+        return tuple(self.own[key] for key in sorted(self.own))
 
-    def own(self, resource: str, device_id: str) -> bool:
+    def has_offered(self, resource: str, device_id: str) -> bool:
         """Whether this object has offered the id."""
-        return _find(self._own, resource, device_id) is not None
+        return any(_matches(self.own, self._own_cut, resource, device_id))
 
-    def of_object(self, resource: str) -> bool:
-        """Whether this object has offered the name."""
-        return any(name == resource for name, _ in self._own)
-
-    def find(self, resource: str, device_id: str) -> Claim | None:
+    def find(self, resource: str, device_id: str) -> Found | None:
         """Which hardware an id is, as far as anybody has told; this object's word comes first."""
         if resource not in self.names:
             return None
-        return _find(self._own, resource, device_id) or _find(self._others, resource, device_id)
+        own = _matches(self.own, self._own_cut, resource, device_id)
+        return next(own, None) or next(_matches(self.others, self._others_cut, resource, device_id), None)
 
-    def _rename(self) -> None:
-        self.names = frozenset(name for name, _ in (*self._own, *self._others))
+    @cached_property
+    def _own_cut(self) -> "_CutIds":
+        return _cut_ids(self.own)
+
+    @cached_property
+    def _others_cut(self) -> "_CutIds":
+        return _cut_ids(self.others)
 
 
-def _find(claims: Mapping[Key, Claim], resource: str, device_id: str) -> Claim | None:
-    for likely in (device_id, split_replica(device_id)[0]):
+_CutIds = Mapping[Key, Found]
+"""(resource name, replica's id) of ids that do not show whose they are."""
+
+
+def _cut_ids(claims: Mapping[Key, Claim]) -> _CutIds:
+    found: dict[Key, Found] = {}
+    for claim in claims.values():
+        for i, index in claim.cut_ids():
+            found.setdefault((claim.resource, i), Found(claim, index))
+    return found
+
+
+def _matches(claims: Mapping[Key, Claim], cut: _CutIds, resource: str, device_id: str) -> Iterator[Found]:
+    """Every claim that has the id, the likeliest first."""
+    for likely in dict.fromkeys((device_id, split_replica(device_id)[0])):
         claim = claims.get((resource, likely))
-        if claim is not None and claim.replica(device_id) is not None:
-            return claim
-    of_name = (claim for (name, _), claim in claims.items() if name == resource)
-    return next((claim for claim in of_name if claim.replica(device_id) is not None), None)  # long ids are cut
+        index = claim.replica(device_id) if claim is not None else None
+        if claim is not None and index is not None:
+            yield Found(claim, index)
+    if (resource, device_id) in cut:
+        yield cut[resource, device_id]
+
+
+def _without(entries: Mapping[Key, _Value], keys: Collection[Key]) -> dict[Key, _Value]:
+    return {key: value for key, value in entries.items() if key not in keys}
 
 
 @dataclass(frozen=True, slots=True)

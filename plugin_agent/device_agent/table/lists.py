@@ -1,128 +1,205 @@
-"""What each resource name advertises: its devices in order, the list for the kubelet, and who is behind an id. Pure.
+"""The kubelet's way of seeing devices: which ids each has, and the list of each resource name. Pure.
 
-All of it follows from the devices. It exists because it is asked for by every Allocate and may have 20,000 ids: so it
-is made once per event, for the names alone whose devices are listed otherwise than before, and what only a preferred
-allocation needs is made when one asks for it.
+A device is what it is, whoever serves it (`device`). ListAndWatch knows ids instead: one for each replica, unique
+over all names of the node, each Healthy or Unhealthy, and never gone before it was told Unhealthy. What only that
+way of serving needs is here: `Ids`, the ids of one device; `ResourceList`, all of one name; `unhealthy_since`, what
+the kubelet has been told.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Final, NamedTuple
 
 from device_agent.allocate.preferred import Place
 from device_agent.allocate.topology import Affinity, Links, affinity, spot_of
-from device_agent.table.device import Device
-from device_agent.table.snapshot import Advertised
+from device_agent.contract.names import replica_id
+from device_agent.select.unit import Unit
+from device_agent.table.device import Device, Key, Standing
+from device_agent.table.snapshot import Advertised, Health
 
 
-class Advertisement:
-    """Of all names. `hints`: whether a name's list tells the kubelet about NUMA nodes."""
+class Leaving(NamedTuple):
+    """An id on its way out. `index`: of its replica; `since`: when it began to leave, monotonic seconds."""
 
-    def __init__(self, *, hints: Callable[[str], bool]) -> None:
-        self._hints = hints
-        self._groups: dict[str, tuple[Device, ...]] = {}
-        self._index: dict[str, dict[str, Device]] = {}
-        self._lists: dict[str, tuple[Advertised, ...]] = {}
-        self._shapes: dict[str, tuple[object, ...]] = {}
-        self._places: dict[str, dict[str, Place]] = {}
-        self._links: Links = {}
-        self._affinities: dict[str, Affinity | None] = {}
+    index: int
+    since: float
 
-    # Making it
 
-    def make(self, devices: Iterable[tuple[str, Device]]) -> frozenset[str]:
-        """Follow the devices, given with their resource names; the names whose list is not what it was."""
-        by_name: dict[str, list[Device]] = {}
-        for name, device in devices:
-            by_name.setdefault(name, []).append(device)
-        self._groups = {n: tuple(sorted(by_name[n], key=lambda d: d.unit.id)) for n in sorted(by_name)}
-        changed = set()
-        for name in self._groups.keys() | self._shapes.keys():
-            hints = name in self._groups and self._hints(name)
-            shape = (hints, *((id(d), *d.shape()) for d in self.devices(name)))
-            if self._shapes.get(name) != shape:
-                self._shapes[name] = shape
-                if self._relist(name, hints=hints):
-                    changed.add(name)
-        self._lists = {n: self._lists[n] for n in sorted(self._lists)}
-        return frozenset(changed)
+_NOTHING: Final[Mapping[str, Leaving]] = {}
 
-    def _relist(self, name: str, *, hints: bool) -> bool:
-        """Make one name's list; whether the kubelet has to be told."""
-        index: dict[str, Device] = {}
-        ids: list[Advertised] = []
-        for device in self.devices(name):
-            numa = device.unit.numa_node if hints else None
-            for i, _, healthy in device.listed():
-                index[i] = device
-                ids.append(Advertised(id=i, healthy=healthy, numa_node=numa))
-        before, after = self._lists.get(name, ()), tuple(ids)
-        self._places.pop(name, None)
-        self._affinities.pop(name, None)
-        self._index[name], self._lists[name] = index, after
-        if not after:
-            del self._index[name], self._lists[name]
-        if name not in self._groups:
-            del self._shapes[name]
-        return before != after
 
-    def links(self, links: Links) -> None:
-        """The NVLinks between the node's GPUs; no list depends on them."""
-        if links != self._links:
-            self._links = links
-            self._affinities.clear()
+@dataclass(frozen=True, slots=True)
+class Ids:
+    """The ids of one device. `now`: of its present replicas, by index; `leaving`: listed Unhealthy until they may go.
 
-    def moved(self, name: str) -> None:
-        """A device of the name is another one, or elsewhere, whatever its list says."""
-        self._affinities.pop(name, None)
+    `unlisted`: those that another device is listed with.
+    """
 
-    # Answers
+    now: tuple[str, ...] = ()
+    leaving: Mapping[str, Leaving] = field(default_factory=lambda: _NOTHING)
+    unlisted: frozenset[str] = frozenset()
 
-    def names(self) -> tuple[str, ...]:
-        """Those with listed ids, sorted."""
-        return tuple(self._lists)
+    def of(self, unit: Unit, *, now: float) -> "Ids":
+        """As the unit that was found has them; surplus replicas leave, and ids that are back stay."""
+        if len(self.now) == unit.replicas:
+            after = self
+        else:
+            ids = tuple(replica_id(unit.id, n) for n in range(unit.replicas))
+            after = replace(self._leave(self.now[unit.replicas :], first=unit.replicas, now=now), now=ids)
+        return after.without(after.now)
 
-    def groups(self) -> tuple[str, ...]:
-        """Those that have devices, also such as are listed with no id now, sorted."""
-        return tuple(self._groups)
+    def all_leaving(self, *, now: float) -> "Ids":
+        """The device is gone."""
+        return replace(self._leave(self.now, first=0, now=now), now=())
 
-    def has(self, name: str) -> bool:
-        return name in self._groups
+    def also_leaving(self, more: Mapping[str, Leaving]) -> "Ids":
+        """With ids that are in use and must be listed."""
+        return replace(self, leaving={**self.leaving, **more})
 
-    def devices(self, name: str) -> Sequence[Device]:
-        """Devices of a name by id, those that are listed with no id too."""
-        return self._groups.get(name, ())
+    def without(self, ids: Collection[str]) -> "Ids":
+        """These leave no more: they are gone, or back."""
+        if self.leaving.keys().isdisjoint(ids):
+            return self
+        gone = frozenset(ids)
+        return replace(self, leaving={i: leaving for i, leaving in self.leaving.items() if i not in gone})
 
-    def ids(self, name: str) -> Mapping[str, Device]:
-        """Listed id -> device."""
-        return self._index.get(name, {})
+    def listed(self) -> Iterator[tuple[str, int]]:
+        """(id, index of its replica) as the kubelet is told, in the order of the index."""
+        everything = [(i, n) for n, i in enumerate(self.now)]
+        if self.leaving:
+            everything += [(i, leaving.index) for i, leaving in self.leaving.items()]
+            everything.sort(key=lambda item: item[1])
+        return (item for item in everything if item[0] not in self.unlisted)
 
-    def list(self, name: str) -> tuple[Advertised, ...]:
-        """For ListAndWatch, by device and replica; empty for a name without listed ids."""
-        return self._lists.get(name, ())
+    def _leave(self, ids: Sequence[str], *, first: int, now: float) -> "Ids":
+        """Those that were never listed are just gone."""
+        more = {i: Leaving(index=n, since=now) for n, i in enumerate(ids, first) if i not in self.unlisted}
+        return self.also_leaving(more) if more else self
 
-    def places(self, name: str) -> Mapping[str, Place]:
+
+def share_out(ids: Mapping[Key, Ids]) -> tuple[Mapping[Key, Ids], Mapping[str, str]]:
+    """Who is listed with which id; those on their way out first, as the kubelet has them, then in the table's order.
+
+    The kubelet finds the pod of a device by the id alone (pkg/kubelet/cm/devicemanager/pod_devices.go,
+    getPodAndContainerForDevice), so an id is in one list only. Returns the ids, and those on their way out with the
+    name under which they are listed.
+    """
+    leaving: dict[str, str] = {}
+    doubles: dict[Key, frozenset[str]] = {}
+    for key, own in ids.items():
+        if own.leaving:
+            doubles[key] = frozenset(leaving.keys() & own.leaving.keys())
+            for i in own.leaving:
+                leaving.setdefault(i, key[0])
+    taken = set(leaving)
+    changed: dict[Key, Ids] = {}
+    for key, own in ids.items():
+        unlisted = doubles.get(key, frozenset()).union(taken.intersection(own.now))
+        taken.update(own.now)
+        if unlisted != own.unlisted:
+            changed[key] = replace(own, unlisted=unlisted)
+    return {**ids, **changed} if changed else ids, leaving
+
+
+class Row(NamedTuple):
+    """All that a list needs of one device."""
+
+    device: Device
+    ids: Ids
+    standing: Standing
+
+    def listed(self) -> Iterator[tuple[str, bool]]:
+        """(id, healthy) as the kubelet is told."""
+        well = self.standing.health is Health.HEALTHY
+        for i, _ in self.ids.listed():
+            yield i, well and i not in self.standing.withheld and i not in self.ids.leaving
+
+
+@dataclass(frozen=True, eq=False)
+class ResourceList:
+    """One resource name. `rows`: its devices by id, also such as are listed with no id; `hints`: with NUMA nodes.
+
+    Everything else follows from these; it is made when it is first asked for, as every Allocate asks and an answer
+    may have 20,000 ids.
+    """
+
+    rows: tuple[Row, ...]
+    hints: bool
+    links: Links
+
+    @cached_property
+    def advertised(self) -> tuple[Advertised, ...]:
+        """For ListAndWatch, by device and replica."""
+        return tuple(
+            Advertised(id=i, healthy=healthy, numa_node=row.device.unit.numa_node if self.hints else None)
+            for row in self.rows
+            for i, healthy in row.listed()
+        )
+
+    @cached_property
+    def owners(self) -> Mapping[str, Row]:
+        """Listed id -> its device."""
+        return {i: row for row in self.rows for i, _ in row.ids.listed()}
+
+    @cached_property
+    def places(self) -> Mapping[str, Place]:
         """Where each listed id is."""
-        places = self._places.get(name)
-        if places is None:
-            places = {
-                i: Place(device=device.unit.id, numa_node=device.unit.numa_node, replica=index)
-                for device in self.devices(name)
-                for i, index, _ in device.listed()
-            }
-            self._places[name] = places
-        return places
+        return {
+            i: Place(device=row.device.unit.id, numa_node=row.device.unit.numa_node, replica=index)
+            for row in self.rows
+            for i, index in row.ids.listed()
+        }
 
-    def offered(self, name: str, ids: Sequence[str], *, at_least: int) -> Sequence[str]:
-        """Those of the ids that are healthy now; all of them when too few are."""
-        listed = self.list(name)
-        if all(a.healthy for a in listed):
-            return ids
-        broken = {a.id for a in listed if not a.healthy}
-        well = [i for i in ids if i not in broken]
-        return well if len(well) >= at_least else ids
+    @cached_property
+    def unhealthy(self) -> frozenset[str]:
+        """Listed ids that are not offered."""
+        return frozenset(a.id for a in self.advertised if not a.healthy)
 
-    def affinity(self, name: str) -> Affinity | None:
-        """How close its devices are to each other; made when it is first asked for after they or the links changed."""
-        if name not in self._affinities:
-            spots = {device.unit.id: spot_of(device.unit) for device in self.devices(name)}
-            self._affinities[name] = affinity(spots, self._links)
-        return self._affinities[name]
+    @cached_property
+    def affinity(self) -> Affinity | None:
+        """How close its devices are to each other."""
+        return affinity({row.device.unit.id: spot_of(row.device.unit) for row in self.rows}, self.links)
+
+
+Lists = Mapping[str, ResourceList]
+"""Resource name -> its list, sorted by name; also of names whose devices are listed with no id now."""
+
+
+def make(before: Lists, rows: Iterable[Row], *, hints: Callable[[str], bool], links: Links) -> Lists:
+    """The lists of these devices. A name whose devices and ids are the same values as before keeps its list."""
+    by_name: dict[str, list[Row]] = {}
+    for row in rows:
+        by_name.setdefault(row.device.unit.resource, []).append(row)
+    lists: dict[str, ResourceList] = {}
+    for name in sorted(by_name):
+        made = tuple(sorted(by_name[name], key=lambda row: row.device.unit.id))
+        old, hinted = before.get(name), hints(name)
+        same = old is not None and (old.hints, old.links, old.rows) == (hinted, links, made)
+        lists[name] = old if old is not None and same else ResourceList(made, hints=hinted, links=links)
+    return lists
+
+
+def with_links(lists: Lists, links: Links) -> Lists:
+    """The same lists, where the devices have other links to each other."""
+    return {name: one if one.links == links else replace(one, links=links) for name, one in lists.items()}
+
+
+def changed(before: Lists, after: Lists) -> frozenset[str]:
+    """Names of which the kubelet has to be told something else."""
+    return frozenset(
+        name
+        for name in before.keys() | after.keys()
+        if before.get(name) is not after.get(name) and advertised(before, name) != advertised(after, name)
+    )
+
+
+def advertised(lists: Lists, name: str) -> tuple[Advertised, ...]:
+    """The list of a name; empty for one that is not served."""
+    found = lists.get(name)
+    return found.advertised if found is not None else ()
+
+
+def unhealthy_since(before: Mapping[str, float], told: Iterable[Advertised], *, now: float) -> Mapping[str, float]:
+    """Id -> since when the kubelet has it as Unhealthy, after it was told this list. `before`: the same until then."""
+    return {device.id: before.get(device.id, now) for device in told if not device.healthy}

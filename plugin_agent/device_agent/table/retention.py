@@ -1,23 +1,26 @@
-"""When an id may leave a list. Pure: told by the devices and the ledger, done to the table's devices.
+"""When an id may leave a list. Pure.
 
 Dropping an id that may be allocated is what must never happen: kubelets from 1.34 on dereference the missing entry
 (pkg/kubelet/cm/devicemanager: manager.go after Allocate, topology_hints.go after a restart). So an id leaves in two
-steps. First it is listed Unhealthy; it is gone when a List that was begun after the kubelet had been sent that list
-shows it free, no Allocate of it is in flight, and it was not handed out within the last hour without ever appearing
-in a List. A resource whose entry left the configuration goes as a whole once none of its ids is in use: the kubelet
-keeps the entries of a plugin that disconnects. A device that vanished stays listed for its entry's removal grace at
-least, free or not: one that returns in time was never gone.
+steps. First the kubelet is told that it is Unhealthy. It is gone when a List begun after that shows it free, no
+Allocate of it is in flight, and it was not handed out within the last hour without ever appearing in a List. A
+resource whose entry left the configuration goes as a whole once none of its ids is in use: the kubelet keeps the
+entries of a plugin that disconnects. A device that vanished stays listed for its entry's removal grace at least, free
+or not: one that returns in time was never gone.
 """
 
-from collections.abc import Collection, MutableMapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
 
 from device_agent.contract.document import Resource
-from device_agent.table.device import Device
-from device_agent.table.offering import MISSING
-from device_agent.table.usage import Ledger
+from device_agent.contract.reasons import DeviceReason
+from device_agent.table.device import Device, Key, Standing
+from device_agent.table.lists import Ids
+from device_agent.table.usage import Usage
 
-Key = tuple[str, str]
-"""(resource name, device id)."""
+HEARD_SECONDS: Final = 1.0
+"""What the kubelet may take to work through a list that was written: until then it may choose by the one before."""
 
 
 def kept_until(entry: Resource | None, *, edited: Collection[str], now: float) -> float:
@@ -30,39 +33,62 @@ def kept_until(entry: Resource | None, *, edited: Collection[str], now: float) -
     return now + entry.health.removal_grace_seconds
 
 
-def let_go(
-    devices: MutableMapping[Key, Device], *, ledger: Ledger, entries: Collection[str], now: float
-) -> tuple[bool, tuple[Device, ...]]:
-    """Take away the ids that may go, and devices that have none left; no id while PodResources does not answer.
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What decides. `told`: resource name -> id -> since when the kubelet has it as Unhealthy (`unhealthy_since`).
 
-    `entries`: names of those in force. Returns whether anything went, and the devices that did.
+    `entries`: names of those in force. `now`: monotonic seconds.
     """
-    stale = [(key, device) for key, device in devices.items() if device.leaving or not device.present]
-    for _, device in stale:
-        for leaving in device.leaving.values():
-            if leaving.shown and leaving.shown_by is None:
-                leaving.shown_by = now
-    went = False
-    begun = ledger.begun
-    if ledger.known and begun is not None:
-        remaining = _remaining(devices, ledger, entries)
-        for (name, _), device in stale:
-            for i, leaving in list(device.leaving.items()):
-                shown = leaving.shown_by is not None and leaving.shown_by <= begun
-                kept = device.kept_until > now and device.reason == MISSING
-                if ((shown and not kept) or name not in remaining) and not ledger.busy(name, i):
-                    del device.leaving[i]
-                    went = True
-    gone = [(key, device) for key, device in stale if not device.present and not device.leaving]
-    for key, _ in gone:
-        del devices[key]
-    return went or bool(gone), tuple(device for _, device in gone)
 
+    usage: Usage
+    told: Mapping[str, Mapping[str, float]]
+    entries: Collection[str]
+    now: float
 
-def _remaining(devices: MutableMapping[Key, Device], ledger: Ledger, entries: Collection[str]) -> frozenset[str]:
-    """Names that are in the configuration or have an id in use: their lists lose ids one by one."""
-    return frozenset(
-        name
-        for (name, _), device in devices.items()
-        if device.present or device.unit.entry in entries or any(ledger.busy(name, i) for i in device.leaving)
-    )
+    def let_go(
+        self, devices: Mapping[Key, Device], ids: Mapping[Key, Ids], standings: Mapping[Key, Standing]
+    ) -> tuple[Mapping[Key, Ids], tuple[Key, ...]]:
+        """The ids that stay, and the devices that have none left; no id goes while PodResources does not answer."""
+        stale = [key for key, own in ids.items() if own.leaving or not devices[key].present]
+        if not stale:
+            return ids, ()
+        stay: dict[Key, Ids] = {}
+        if self.usage.known and self.usage.begun is not None:
+            remaining = self._remaining(devices, ids)
+            for key in stale:
+                kept = self._kept(devices[key], standings.get(key))
+                free = {i for i in ids[key].leaving if self._may_go(key[0], i, ids[key], kept, remaining)}
+                if free:
+                    stay[key] = ids[key].without(free)
+        after = {**ids, **stay} if stay else ids
+        gone = dict.fromkeys(key for key in stale if not devices[key].present and not after[key].leaving)
+        return {key: own for key, own in after.items() if key not in gone} if gone else after, tuple(gone)
+
+    def _may_go(self, name: str, device_id: str, ids: Ids, kept: bool, remaining: Collection[str]) -> bool:
+        if self.usage.busy(name, device_id):
+            return False
+        return name not in remaining or (not kept and self._heard(name, device_id, ids))
+
+    def _heard(self, name: str, device_id: str, ids: Ids) -> bool:
+        """The List that shows it free was begun after the kubelet had heard that it is offered no more."""
+        begun = self.usage.begun
+        if begun is None or ids.leaving[device_id].since > begun:
+            return False
+        if device_id in ids.unlisted:
+            return True  # the kubelet has it under another name
+        told = self.told.get(name, {}).get(device_id)
+        return told is not None and told + HEARD_SECONDS <= begun
+
+    def _kept(self, device: Device, standing: Standing | None) -> bool:
+        return device.kept_until > self.now and standing is not None and standing.reason == DeviceReason.MISSING
+
+    def _remaining(self, devices: Mapping[Key, Device], ids: Mapping[Key, Ids]) -> frozenset[str]:
+        """Names that are in the configuration or have an id in use: their lists lose ids one by one."""
+        return frozenset(
+            key[0]
+            for key, device in devices.items()
+            if device.present or device.unit.entry in self.entries or self._any_busy(key[0], ids[key].leaving)
+        )
+
+    def _any_busy(self, name: str, ids: Iterable[str]) -> bool:
+        return any(self.usage.busy(name, i) for i in ids)

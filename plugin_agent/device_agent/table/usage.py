@@ -1,4 +1,4 @@
-"""Which ids may be in use, from the two things the kubelet lets an agent know.
+"""Which ids may be in use, from the two things the kubelet lets an agent know. Pure.
 
 The device plugin API has no release call, so "free" is a conclusion: an id becomes used only by an Allocate that
 this agent answers (or that an earlier agent answered, which the first List tells), and it is free again once a
@@ -7,10 +7,11 @@ in it (pkg/kubelet/apis/podresources, contract 3): an id that was handed out cou
 it, or one that was begun an hour later has not. So nothing is ever free because time went by alone.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
+from device_agent.table.device import Key
 from device_agent.table.holders import Holder, Holders
 
 UNSEEN_SECONDS: Final = 3600.0
@@ -20,82 +21,85 @@ _NOBODY: Final[tuple[Holder, ...]] = ()
 _NONE: Final[Mapping[str, tuple[Holder, ...]]] = {}
 
 
-class Ledger:
-    """The last List, the Allocates in flight, and the hand-outs that no List has shown yet. Times are monotonic."""
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """The last List, the Allocates in flight, and the hand-outs that no List has shown yet. Times are monotonic.
 
-    def __init__(self) -> None:
-        self.known = False
-        """Whether the last question to PodResources was answered."""
-        self.begun: float | None = None
-        """When the List whose answer counts was begun."""
-        self._holders: Holders = {}
-        self._tickets: dict[int, tuple[str, tuple[str, ...]]] = {}
-        self._last_ticket = 0
-        self._in_flight: Counter[tuple[str, str]] = Counter()
-        self._unseen: dict[tuple[str, str], float] = {}
+    `known`: the last question to PodResources was answered. `begun`: when the List whose answer counts was begun.
+    `in_flight`: ticket -> what that Allocate asks for; there is seldom more than one. `unseen`: when it was handed out.
+    """
 
-    def listed(self, holders: Holders | None, *, begun: float) -> None:
-        """One answer of List, or None for no answer. One that was begun before the last answer says nothing new."""
+    known: bool = False
+    begun: float | None = None
+    holders: Holders = field(default_factory=dict)
+    last_ticket: int = 0
+    in_flight: Mapping[int, frozenset[Key]] = field(default_factory=dict)
+    unseen: Mapping[Key, float] = field(default_factory=dict)
+
+    # Events
+
+    def listed(self, holders: Holders | None, *, begun: float) -> "Usage":
+        """After one answer of List, or None for no answer. One begun before the last answer says nothing new."""
         if holders is None:
-            self.known = False
-            return
+            return replace(self, known=False)
         if self.begun is not None and begun < self.begun:
-            return
-        self.known, self.begun, self._holders = True, begun, holders
-        for key, handed_out in list(self._unseen.items()):
-            # a List begun before the hand-out may show the holder before this one
-            seen = handed_out <= begun and self.holders_of(*key)
-            if seen or begun - handed_out >= UNSEEN_SECONDS:
-                del self._unseen[key]
+            return self
+        after = replace(self, known=True, begun=begun, holders=holders)
+        # a List begun before the hand-out may show the holder before this one
+        unseen = {
+            key: handed_out
+            for key, handed_out in self.unseen.items()
+            if begun - handed_out < UNSEEN_SECONDS and not (handed_out <= begun and after.holders_of(*key))
+        }
+        return replace(after, unseen=unseen)
 
-    def begin(self, resource: str, ids: Iterable[str]) -> int:
-        self._last_ticket += 1
-        keys = tuple(dict.fromkeys(ids))
-        self._tickets[self._last_ticket] = (resource, keys)
-        self._in_flight.update((resource, i) for i in keys)
-        return self._last_ticket
+    def begin(self, resource: str, ids: Iterable[str]) -> "Usage":
+        """An Allocate is being answered; its ticket is `last_ticket` of the result."""
+        ticket = self.last_ticket + 1
+        asked = frozenset((resource, i) for i in ids)
+        return replace(self, last_ticket=ticket, in_flight={**self.in_flight, ticket: asked})
 
-    def end(self, ticket: int, *, now: float, handed_out: bool) -> None:
-        """Ends an Allocate; a ticket that is not open any more is left alone."""
-        resource, ids = self._tickets.pop(ticket, ("", ()))
-        for i in ids:
-            key = (resource, i)
-            self._in_flight[key] -= 1
-            if self._in_flight[key] <= 0:
-                del self._in_flight[key]
-            if handed_out:
-                self._unseen[key] = now
+    def end(self, ticket: int, *, now: float, handed_out: bool) -> "Usage":
+        """That Allocate is answered; a ticket that is not open any more changes nothing."""
+        asked = self.in_flight.get(ticket)
+        if asked is None:
+            return self
+        in_flight = {other: keys for other, keys in self.in_flight.items() if other != ticket}
+        unseen = {**self.unseen, **dict.fromkeys(asked, now)} if handed_out else self.unseen
+        return replace(self, in_flight=in_flight, unseen=unseen)
 
-    def holders(self) -> Iterator[tuple[str, str]]:
-        """(resource, id) of everything in the last List."""
-        for resource, held in self._holders.items():
+    # Answers
+
+    def held_keys(self) -> Iterator[Key]:
+        """Everything in the last List."""
+        for resource, held in self.holders.items():
             for i, who in held.items():
                 if who:
                     yield resource, i
 
-    @property
-    def answer(self) -> Holders:
-        """The last List."""
-        return self._holders
-
     def held(self, resource: str) -> Mapping[str, tuple[Holder, ...]]:
-        return self._holders.get(resource, _NONE)
+        """Id -> its holders in the last List."""
+        return self.holders.get(resource, _NONE)
 
     def holders_of(self, resource: str, device_id: str) -> tuple[Holder, ...]:
-        return self._holders.get(resource, _NONE).get(device_id, _NOBODY)
+        """Holders of one id in the last List."""
+        return self.holders.get(resource, _NONE).get(device_id, _NOBODY)
 
     def busy(self, resource: str, device_id: str) -> bool:
         """Whether the id may be in use. Before the first List every id may be."""
         key = (resource, device_id)
-        return self.begun is None or key in self._in_flight or key in self._unseen or bool(self.holders_of(*key))
+        return self.begun is None or key in self.unseen or bool(self.holders_of(*key)) or self._flies(key)
 
     def in_use(self, resource: str, device_id: str) -> bool:
         """Whether the id is in use by the last List, or was on its way there when that was begun."""
         key = (resource, device_id)
-        handed_out = self._unseen.get(key)
+        handed_out = self.unseen.get(key)
         fresh = handed_out is not None and (self.begun is None or handed_out > self.begun)
-        return fresh or key in self._in_flight or bool(self.holders_of(*key))
+        return fresh or bool(self.holders_of(*key)) or self._flies(key)
 
-    def used(self) -> frozenset[tuple[str, str]]:
-        """Every (resource, id) that is known to be in use or on its way there."""
-        return frozenset(self.holders()) | frozenset(self._in_flight) | frozenset(self._unseen)
+    def used(self) -> frozenset[Key]:
+        """Everything that is known to be in use or on its way there."""
+        return frozenset(self.held_keys()).union(self.unseen, *self.in_flight.values())
+
+    def _flies(self, key: Key) -> bool:
+        return any(key in asked for asked in self.in_flight.values())

@@ -107,11 +107,13 @@ class Steps:
         self.table.allocation_ended(ticket, now=self.now, handed_out=granted)
 
     def send(self, name: str = NAME) -> dict[str, bool]:
-        """What ListAndWatch sends: id -> healthy."""
-        return {device.id: device.healthy for device in self.table.advertised(name)}
+        """ListAndWatch writes the list: id -> healthy."""
+        listed = self.table.listed(name)
+        self.table.told(name, listed, now=self.now)
+        return {device.id: device.healthy for device in listed}
 
     def seen(self, name: str = NAME) -> dict[str, bool]:
-        """The same without sending it."""
+        """What the list is now, sent or not."""
         return {device.id: device.healthy for device in self.table.listed(name)}
 
     def device(self, device_id: str, *, name: str = NAME):

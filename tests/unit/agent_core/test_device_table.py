@@ -11,7 +11,7 @@ def test_found_devices_are_listed_by_id_and_replica_with_their_numa_node():
     steps = Steps()
     assert steps.scan(unit("b", numa_node=1), unit("a", replicas=2)) == {NAME}
     assert steps.table.resources() == (NAME,)
-    assert steps.table.advertised(NAME) == (
+    assert steps.table.listed(NAME) == (
         Advertised("a", healthy=True, numa_node=None),
         Advertised("a::1", healthy=True, numa_node=None),
         Advertised("b", healthy=True, numa_node=1),
@@ -21,7 +21,7 @@ def test_found_devices_are_listed_by_id_and_replica_with_their_numa_node():
 def test_omitted_topology_hints_hide_the_numa_node_from_the_kubelet_alone():
     steps = Steps(resource(allocation=Allocation(topology_hints=TopologyHints.OMIT)))
     steps.scan(unit("a", numa_node=1))
-    assert steps.table.advertised(NAME)[0].numa_node is None
+    assert steps.table.listed(NAME)[0].numa_node is None
     assert steps.table.places(NAME)["a"].numa_node == 1
 
 
@@ -212,4 +212,4 @@ def test_a_configuration_counts_from_the_next_selection_on():
     assert steps.table.entry(NAME).allocation.counts == ()
     assert steps.scan(unit("a", numa_node=0)) == {NAME}
     assert steps.table.entry(NAME).allocation.counts == (2,)
-    assert steps.table.advertised(NAME)[0].numa_node is None
+    assert steps.table.listed(NAME)[0].numa_node is None

@@ -122,7 +122,9 @@ class Node(RuleBasedStateMachine):
             self.send_one(name)
 
     def send_one(self, name: str) -> None:
-        self.kubelet[name] = {a.id: a.healthy for a in self.table.advertised(name)}
+        listed = self.table.listed(name)
+        self.kubelet[name] = {a.id: a.healthy for a in listed}
+        self.table.told(name, listed, now=self.now)
 
     @rule(data=st.data())
     @precondition(lambda self: self.told)

@@ -161,7 +161,7 @@ def test_a_resource_that_leaves_the_configuration_unused_is_gone_at_once():
     steps.list({})
     assert steps.edit(resource(), units=(unit("a"),)) == {OTHER}
     assert steps.table.resources() == (NAME,)
-    assert steps.table.advertised(OTHER) == ()
+    assert steps.table.listed(OTHER) == ()
     assert steps.table.entry(OTHER).name == OTHER  # whoever still asks gets an answer
 
 

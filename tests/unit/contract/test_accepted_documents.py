@@ -149,7 +149,7 @@ def serve(document: Document, roots: Roots) -> None:
     for name in table.resources():
         entry = table.entry(name)
         plugin.options(entry).SerializeToString()
-        listed = table.advertised(name)
+        listed = table.listed(name)
         plugin.device_list(listed).SerializeToString()
         ids = [device.id for device in listed[:3]]
         preferred(ids, (), 2, policy=entry.allocation.policy, places=table.places(name))

@@ -110,5 +110,7 @@ class Gpus:
         return found
 
     def seen(self, name: str = NAME) -> dict[str, bool]:
-        """What ListAndWatch says: id -> healthy."""
-        return {a.id: a.healthy for a in self.table.advertised(name)}
+        """ListAndWatch writes the list: id -> healthy."""
+        listed = self.table.listed(name)
+        self.table.told(name, listed, now=self.now)
+        return {a.id: a.healthy for a in listed}

@@ -1,0 +1,96 @@
+"""Why a device that the last selection does not have is still listed. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from device_agent.contract.document import Resource
+from device_agent.contract.reasons import DeviceReason
+from device_agent.select.unit import Excluded, Selection, Unit
+from device_agent.table.device import Device, Key
+from device_agent.table.hardware import HardwareIndex
+from device_agent.table.lists import Ids
+from device_agent.table.usage import Usage
+
+_NO_LONGER_SHOWN: Final = (
+    "the driver shows it no more: nvidia-smi -L on the node lists what it has, the kernel's log (dmesg, NVRM lines) "
+    "says what happened"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """`message`: for an admin."""
+
+    reason: DeviceReason
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Departures:
+    """What decides. `entries`: those in force."""
+
+    selection: Selection
+    entries: Mapping[str, Resource]
+    usage: Usage
+
+    def causes(self, devices: Mapping[Key, Device], ids: Mapping[Key, Ids]) -> Mapping[Key, Cause]:
+        """Of every device that is gone."""
+        gone = [(key, device) for key, device in devices.items() if not device.present]
+        if not gone:
+            return {}
+        moved = HardwareIndex[Unit]()
+        for device in devices.values():
+            if device.present and device.exclusive:
+                moved.add(device.unit, device.unit)
+        excluded = _Exclusions(self.selection.excluded)
+        return {key: self._cause(device, ids[key], moved, excluded) for key, device in gone}
+
+    def _cause(self, device: Device, ids: Ids, moved: HardwareIndex[Unit], excluded: "_Exclusions") -> Cause:
+        unit, selection = device.unit, self.selection
+        note = selection.notes.get(unit.entry, "")
+        if device.never_found and note:
+            text = f"a pod holds it, and whether it is there cannot be told: {note}"
+            return Cause(DeviceReason.DRIVER_UNAVAILABLE, text)
+        if device.ghost and unit.entry in self.entries:
+            return Cause(DeviceReason.MISSING, "the kubelet says that it is in use, and no scan has found it")
+        if refused := selection.refused.get(unit.resource) or selection.refused.get(unit.entry):
+            return Cause(DeviceReason.DRAINING, refused)
+        if why := self._taken_away(device, moved, excluded):
+            return Cause(DeviceReason.DRAINING, f"{why}; {self._until(unit.resource, ids)}")
+        if unit.source == "nvml":
+            return Cause(DeviceReason.MISSING, note or _NO_LONGER_SHOWN)
+        return Cause(DeviceReason.MISSING, "the last scan did not find it")
+
+    def _taken_away(self, device: Device, moved: HardwareIndex[Unit], excluded: "_Exclusions") -> str:
+        """What the configuration has to do with it, or ''."""
+        unit = device.unit
+        if unit.entry not in self.entries:
+            return "its resource left the configuration"
+        if device.exclusive and (other := moved.sharing(unit)) is not None:
+            return f"now {other.id} of {other.resource}"
+        if (exclusion := excluded.of(unit)) is not None:
+            return f"excluded now: {exclusion.reason}"
+        return ""
+
+    def _until(self, name: str, ids: Ids) -> str:
+        """How long a device that is offered no longer stays listed."""
+        if any(self.usage.in_use(name, i) for i in ids.leaving):
+            return "listed until it is free"
+        known = self.usage.known
+        return "nobody holds it, it leaves the list in a moment" if known else "listed until it is known to be free"
+
+
+class _Exclusions:
+    """What the selection left out, found by id or hardware within an entry; the first one counts."""
+
+    def __init__(self, excluded: Iterable[Excluded]) -> None:
+        self._found: dict[tuple[str, str], tuple[int, Excluded]] = {}
+        for number, one in enumerate(excluded):
+            for name in filter(None, (one.id, one.hardware)):
+                self._found.setdefault((one.entry, name), (number, one))
+
+    def of(self, unit: Unit) -> Excluded | None:
+        names = (unit.id, unit.value, *unit.hardware)
+        found = [self._found[unit.entry, name] for name in names if (unit.entry, name) in self._found]
+        return min(found, key=lambda one: one[0])[1] if found else None

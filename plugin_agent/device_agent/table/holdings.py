@@ -1,0 +1,57 @@
+"""Hardware that is in use, or may be, under a name or id that does not offer it now. Pure.
+
+It is offered under no other name or id until it is free, whoever listed it: this object before an edit, an earlier
+process of its agent, or the agent of another object.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from device_agent.select.unit import Unit
+from device_agent.table.claims import Claims
+from device_agent.table.device import Device, Key
+from device_agent.table.lists import Ids
+from device_agent.table.usage import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """`unit`: as it was offered; `text`: under which id and name it is in use, and by whom."""
+
+    unit: Unit
+    text: str
+
+
+def may_be_used(key: Key, ids: Ids, usage: Usage) -> tuple[str, ...]:
+    """A device's ids on their way out that are, or may be, in use."""
+    return tuple(i for i in ids.leaving if usage.busy(key[0], i))
+
+
+def former(devices: Mapping[Key, Device], ids: Mapping[Key, Ids], usage: Usage) -> tuple[Holding, ...]:
+    """Of this object: devices that are gone, or offered otherwise now. Nobody else may have the exclusive ones."""
+    found = []
+    for key, device in devices.items():
+        if not device.present and device.exclusive and (used := may_be_used(key, ids[key], usage)):
+            found.append(Holding(device.unit, _text(key[0], used, usage)))
+    return tuple(found)
+
+
+def elsewhere(held: Collection[Key], claims: Claims, usage: Usage) -> tuple[Holding, ...]:
+    """Under names that are not this object's: others list them, or nobody does. `held`: all ids of such names.
+
+    Claims tell which hardware it is; what nobody claimed is unknown.
+    """
+    ids: dict[Key, list[str]] = {}
+    units: dict[Key, Unit] = {}
+    for name, i in sorted(held):
+        found = claims.find(name, i)
+        if found is not None and found.claim.exclusive:
+            ids.setdefault(found.claim.key, []).append(i)
+            units.setdefault(found.claim.key, found.claim.unit(entry=found.claim.entry))
+    return tuple(Holding(unit, _text(key[0], ids[key], usage)) for key, unit in units.items())
+
+
+def _text(name: str, ids: Sequence[str], usage: Usage) -> str:
+    who = sorted({str(holder) for i in ids for holder in usage.holders_of(name, i)})
+    by = f" by {', '.join(who[:3])}" if who else ""
+    return f"in use as {ids[0]} of {name}{by}"

@@ -1,0 +1,98 @@
+"""Which devices are there: what one scan makes of those that are known. Pure."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from device_agent.contract.document import Ownership, Resource
+from device_agent.select.unit import Unit
+from device_agent.table.device import Device, Key
+from device_agent.table.lists import Ids
+from device_agent.table.retention import kept_until
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """`units`: those that were found, one for each key; `entries`: those in force.
+
+    `edited`: entries whose sources are others than before; `now`: monotonic seconds.
+    """
+
+    units: Mapping[Key, Unit]
+    entries: Mapping[str, Resource]
+    edited: Collection[str]
+    now: float
+
+    def devices(self, before: Mapping[Key, Device]) -> Mapping[Key, Device]:
+        """Those that were known and are there or gone, and new ones after them; `before` itself if nothing changed."""
+        changed: dict[Key, Device] = {}
+        for key, device in before.items():
+            after = self._known(device, self.units.get(key))
+            if after is not device:
+                changed[key] = after
+        for key, unit in self.units.items():
+            if key not in before:
+                changed[key] = self._found(unit)
+        return {**before, **changed} if changed else before
+
+    def ids(
+        self, before: Mapping[Key, Ids], *, was: Mapping[Key, Device], now: Mapping[Key, Device]
+    ) -> Mapping[Key, Ids]:
+        """The ids of the devices `now`. `before`: of those that `was`."""
+        if was is now:
+            return before
+        changed: dict[Key, Ids] = {}
+        for key, device in now.items():
+            if device is not was.get(key):
+                own = before.get(key, Ids())
+                changed[key] = own.of(device.unit, now=self.now) if device.present else own.all_leaving(now=self.now)
+        return _recognised({**before, **changed}, now)
+
+    def _known(self, device: Device, unit: Unit | None) -> Device:
+        if unit is not None:
+            return device if device.present and device.unit == unit else self._found(unit)
+        if device.present:
+            kept = kept_until(self.entries.get(device.unit.entry), edited=self.edited, now=self.now)
+            return replace(device, present=False, kept_until=kept)
+        return device
+
+    def _found(self, unit: Unit) -> Device:
+        return Device(unit=unit, exclusive=self.entries[unit.entry].ownership is Ownership.EXCLUSIVE)
+
+
+def found_once(units: Iterable[Unit], entries: Collection[str]) -> Mapping[Key, Unit]:
+    """The units by key, as far as their entry is in force; of two with one key the first counts."""
+    found: dict[Key, Unit] = {}
+    for unit in units:
+        if unit.entry in entries:
+            found.setdefault((unit.resource, unit.id), unit)
+    return found
+
+
+def owned_as(entries: Mapping[str, Resource], devices: Mapping[Key, Device]) -> Mapping[Key, Device]:
+    """The devices as exclusive as their entries say now; one whose entry is gone stays as it was."""
+    changed: dict[Key, Device] = {}
+    for key, device in devices.items():
+        entry = entries.get(device.unit.entry)
+        if entry is not None and device.exclusive != (entry.ownership is Ownership.EXCLUSIVE):
+            changed[key] = replace(device, exclusive=not device.exclusive)
+    return {**devices, **changed} if changed else devices
+
+
+def ids_of(names: Iterable[str], ids: Mapping[Key, Ids], *, leaving: bool = True) -> Mapping[str, set[str]]:
+    """All ids of devices under each of the names. `leaving`: with those on their way out."""
+    found: dict[str, set[str]] = {name: set() for name in names}
+    if found:
+        for (name, _), own in ids.items():
+            if name in found:
+                found[name].update(own.now)
+                if leaving:
+                    found[name].update(own.leaving)
+    return found
+
+
+def _recognised(ids: Mapping[Key, Ids], devices: Mapping[Key, Device]) -> Mapping[Key, Ids]:
+    """Without ghosts' ids that a scan has found now: they are that device's."""
+    ghosts = [key for key, device in devices.items() if device.ghost]
+    known = ids_of((name for name, _ in ghosts), ids, leaving=False)
+    changed = {key: ids[key].without(known[key[0]]) for key in ghosts}
+    return {**ids, **changed} if changed else ids

@@ -1,0 +1,52 @@
+"""What the table tells reports and metrics: the lists of one moment as values that need no table. Pure."""
+
+from collections.abc import Iterable, Mapping
+
+from device_agent.select.unit import Selection
+from device_agent.table.holders import Holder
+from device_agent.table.lists import Lists, Row
+from device_agent.table.snapshot import DeviceState, Health, ResourceState, TableSnapshot
+from device_agent.table.usage import Usage
+
+
+def snapshot(lists: Lists, *, idle: Iterable[str], selection: Selection, usage: Usage) -> TableSnapshot:
+    """`idle`: configured names that have no device."""
+    found = {row.device.unit.entry for one in lists.values() for row in one.rows}  # their resources have the note
+    notes = {entry: note for entry, note in selection.notes.items() if entry not in found}
+    return TableSnapshot(
+        resources=tuple(_resource(name, lists, selection, usage) for name in sorted((*idle, *lists))),
+        excluded=selection.excluded,
+        refused={**notes, **selection.refused},
+        holders_known=usage.known,
+    )
+
+
+def _resource(name: str, lists: Lists, selection: Selection, usage: Usage) -> ResourceState:
+    held = usage.held(name)
+    devices = tuple(_device(row, held) for row in lists[name].rows) if name in lists else ()
+    entry = devices[0].unit.entry if devices else name
+    return ResourceState(
+        name=name,
+        entry=entry,
+        devices=devices,
+        capacity=sum(len(d.ids) for d in devices),
+        allocated=sum(len(d.holders) for d in devices),
+        healthy=sum(d.health is Health.HEALTHY for d in devices),
+        message=selection.refused.get(name) or selection.notes.get(entry, ""),
+    )
+
+
+def _device(row: Row, held: Mapping[str, tuple[Holder, ...]]) -> DeviceState:
+    """`held`: id -> its holders, of the resource."""
+    ids = tuple(i for i, _ in row.ids.listed())
+    standing = row.standing
+    return DeviceState(
+        unit=row.device.unit,
+        health=standing.health,
+        reason=standing.reason,
+        message=standing.message,
+        since=standing.since,
+        unanswered=standing.unanswered,
+        ids=ids,
+        holders={i: held[i] for i in ids if held.get(i)},
+    )
