@@ -28,7 +28,7 @@ from device_agent.kubelet import sockets
 from device_agent.kubelet.allocatable import Allocatable
 from device_agent.kubelet.podresources import HolderPoll, PodResources
 from device_agent.kubelet.registration import KubeletDirectory, Registration
-from device_agent.kubelet.served_names import Offers
+from device_agent.kubelet.served_names import ServedNames
 from device_agent.nvml.access import NOTHING_SET, Access
 from device_agent.nvml.model import NvmlView
 from device_agent.nvml.report import GpuReport, Wanted
@@ -153,7 +153,7 @@ class Agent:
         self._stopping = False
         self._settled = False
         self._tasks = Supervisor()
-        self._offers = Offers(
+        self._served = ServedNames(
             self._table,
             make=self._registration,
             spawn=self._tasks.keep,
@@ -282,7 +282,7 @@ class Agent:
     def _scanned(self, scan: Applied) -> None:
         if not self._offering:
             self._offering = True
-            self._tasks.keep("allocatable", lambda: self._allocatable.watch(self._offers.registrations))
+            self._tasks.keep("allocatable", lambda: self._allocatable.watch(self._served.registrations))
         self._changed(scan.changed)
         if not self._gpus.awaited:
             self._worth_telling.set()
@@ -309,7 +309,7 @@ class Agent:
         """Lists of these resources changed, came or went."""
         self._health.stirred()
         if self._offering and not self._stopping:
-            self._offers.follow(names)
+            self._served.follow(names)
         self._publish_soon()
 
     def _kubelet_looked_at(self) -> None:
@@ -374,13 +374,13 @@ class Agent:
         """What keeps the agent from being ready: neither the API server nor a device's health."""
         if self._scans.in_force is None:
             return (self._configuration.error or "the first scan is not done",)
-        return self._offers.missing()
+        return self._served.missing()
 
     def _inventory(self) -> dict[str, Any]:
         observed = inventory.Observed(
             config_hash=self._scans.in_force.sha256 if self._scans.in_force else "",
             config_error=self._configuration.error,
-            registrations=self._offers.states,
+            registrations=self._served.states,
             health_error=self._health.problem,
             acknowledgement=self._health.acknowledgement,
         )

@@ -227,6 +227,8 @@ class Kubelet:
                     self._tell(f"{sorted(both)} in {name} and {other}")
             # the kubelet would read a field of the missing entry, from 1.34 on
             known = self.devices.get(name, {}).keys()
+            if client.listed and (untold := self.healthy(name) - found.keys()):
+                self._tell(f"{name}: {sorted(untold)} dropped before they were told as Unhealthy")
             if missing := ((self.held(name) | self.in_flight) & known) - found.keys():
                 self._tell(f"{name}: {sorted(missing)} dropped while allocated")
             history = self.lists.setdefault(name, [])

@@ -136,6 +136,26 @@ def test_a_kubelet_that_has_not_heard_of_all_its_pods_frees_nothing(node: Node, 
     until(lambda: kubelet.health("example.com/widget") == {}, what="dropped once a whole list shows it free")
 
 
+def test_a_device_that_vanishes_while_no_stream_is_open_is_told_before_it_is_dropped(
+    node: Node, kubelet: Kubelet, start: Start
+) -> None:
+    gone = node.device("widget0")
+    node.configure(document(files("example.com/widget", "/dev/widget*")))
+    agent = start()
+    (lost,) = kubelet.wait_for("example.com/widget", 1)
+    kubelet.fail_register = "not now"
+    kubelet.clients["example.com/widget"].stream.cancel()
+    agent.wait_said("not registered")
+    gone.unlink()
+    agent.wait_said("device unhealthy")
+    lists = kubelet.list_calls
+    until(lambda: kubelet.list_calls > lists + 5, what="a few answers that show it free")
+    told = len(kubelet.lists["example.com/widget"])
+    kubelet.fail_register = None
+    until(lambda: kubelet.health("example.com/widget") == {}, what="dropped")
+    assert [health for _, health in kubelet.lists["example.com/widget"][told:]] == [{lost: "Unhealthy"}, {}]
+
+
 def test_a_device_that_comes_back_is_healthy_again(node: Node, kubelet: Kubelet, start: Start) -> None:
     path = node.device("widget0")
     node.configure(document(files("example.com/widget", "/dev/widget*")))

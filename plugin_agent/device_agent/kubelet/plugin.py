@@ -217,6 +217,7 @@ class ResourceServer:
         """
         devices = self._table.listed(self.resource)
         if devices == sent:
+            self._table.told(self.resource, devices, now=self.sent_at)
             return sent
         answer = device_list(devices)
         if (size := answer.ByteSize()) > rpc.MESSAGE_LIMIT:

@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 Spawn = Callable[[str, Callable[[], Coroutine[Any, Any, None]]], "asyncio.Task[None]"]
 
 
-class Offers:
+class ServedNames:
     """`make`: a registration for a name; `spawn`: starts a task; `settle`: seconds the kubelet takes to see an end.
 
     `wait_for`: what a name's first registration has to wait for, '' nothing: its devices are not known yet, and the

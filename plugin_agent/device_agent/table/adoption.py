@@ -37,9 +37,7 @@ class Adoption:
     entries: Mapping[str, Resource]
     now: float
 
-    def adopt(
-        self, held: Iterable[Key], devices: Mapping[Key, Device], ids: Mapping[Key, Ids]
-    ) -> Adopted:
+    def adopt(self, held: Iterable[Key], devices: Mapping[Key, Device], ids: Mapping[Key, Ids]) -> Adopted:
         """`held`: ids in use under names of this object; those that a device has already are left alone."""
         held = tuple(held)
         known = ids_of((name for name, _ in held), ids)
@@ -52,13 +50,13 @@ class Adoption:
                 continue
             found = self.claims.find(name, i)
             claim = found.claim if found else None
-            of, index = (found.claim.id, found.index) if found else split_replica(i)
+            of, replica = (found.claim.id, found.replica) if found else split_replica(i)
             key = (name, of)
             if key not in devices and key not in new:
                 entry = entries.get(name) or self._entry(name, claim)
                 entries.setdefault(name, entry)
                 new[key] = _device(key, claim, entry)
-            leaving.setdefault(key, {})[i] = Leaving(index=index, since=self.now)
+            leaving.setdefault(key, {})[i] = Leaving(replica=replica, since=self.now)
             if claim is not None:
                 claims.append(claim)
         if not leaving:

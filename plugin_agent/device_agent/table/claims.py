@@ -121,7 +121,7 @@ class Found(NamedTuple):
     """The claim that has an id, and which of its replicas that is."""
 
     claim: Claim
-    index: int
+    replica: int
 
 
 @dataclass(frozen=True)

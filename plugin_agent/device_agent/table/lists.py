@@ -20,9 +20,9 @@ from device_agent.table.snapshot import Advertised, Health
 
 
 class Leaving(NamedTuple):
-    """An id on its way out. `index`: of its replica; `since`: when it began to leave, monotonic seconds."""
+    """An id on its way out. `replica`: its index; `since`: when it began to leave, monotonic seconds."""
 
-    index: int
+    replica: int
     since: float
 
 
@@ -68,13 +68,13 @@ class Ids:
         """(id, index of its replica) as the kubelet is told, in the order of the index."""
         everything = [(i, n) for n, i in enumerate(self.now)]
         if self.leaving:
-            everything += [(i, leaving.index) for i, leaving in self.leaving.items()]
+            everything += [(i, leaving.replica) for i, leaving in self.leaving.items()]
             everything.sort(key=lambda item: item[1])
         return (item for item in everything if item[0] not in self.unlisted)
 
     def _leave(self, ids: Sequence[str], *, first: int, now: float) -> "Ids":
         """Those that were never listed are just gone."""
-        more = {i: Leaving(index=n, since=now) for n, i in enumerate(ids, first) if i not in self.unlisted}
+        more = {i: Leaving(replica=n, since=now) for n, i in enumerate(ids, first) if i not in self.unlisted}
         return self.also_leaving(more) if more else self
 
 
@@ -109,38 +109,37 @@ class Row(NamedTuple):
     ids: Ids
     standing: Standing
 
-    def listed(self) -> Iterator[tuple[str, bool]]:
-        """(id, healthy) as the kubelet is told."""
-        well = self.standing.health is Health.HEALTHY
-        for i, _ in self.ids.listed():
-            yield i, well and i not in self.standing.withheld and i not in self.ids.leaving
+    def offers(self, device_id: str) -> bool:
+        """Whether a listed id of it is Healthy."""
+        standing, leaving = self.standing, self.ids.leaving
+        return standing.health is Health.HEALTHY and device_id not in standing.withheld and device_id not in leaving
 
 
 @dataclass(frozen=True, eq=False)
 class ResourceList:
-    """One resource name. `rows`: its devices by id, also such as are listed with no id; `hints`: with NUMA nodes.
+    """One resource name, from `rows`, its devices by id, and `hints`, whether the kubelet gets NUMA nodes.
 
-    Everything else follows from these; it is made when it is first asked for, as every Allocate asks and an answer
-    may have 20,000 ids.
+    `advertised`: for ListAndWatch, by device and replica. `owners`: listed id -> its device. What only a preferred
+    allocation needs is made when one asks for it.
     """
 
     rows: tuple[Row, ...]
     hints: bool
     links: Links
+    advertised: tuple[Advertised, ...]
+    owners: Mapping[str, Row]
 
-    @cached_property
-    def advertised(self) -> tuple[Advertised, ...]:
-        """For ListAndWatch, by device and replica."""
-        return tuple(
-            Advertised(id=i, healthy=healthy, numa_node=row.device.unit.numa_node if self.hints else None)
-            for row in self.rows
-            for i, healthy in row.listed()
-        )
-
-    @cached_property
-    def owners(self) -> Mapping[str, Row]:
-        """Listed id -> its device."""
-        return {i: row for row in self.rows for i, _ in row.ids.listed()}
+    @classmethod
+    def of(cls, rows: tuple[Row, ...], *, hints: bool, links: Links) -> "ResourceList":
+        """`rows`: also those that are listed with no id."""
+        advertised: list[Advertised] = []
+        owners: dict[str, Row] = {}
+        for row in rows:
+            numa_node = row.device.unit.numa_node if hints else None
+            for i, _ in row.ids.listed():
+                advertised.append(Advertised(id=i, healthy=row.offers(i), numa_node=numa_node))
+                owners[i] = row
+        return cls(rows, hints, links, tuple(advertised), owners)
 
     @cached_property
     def places(self) -> Mapping[str, Place]:
@@ -176,7 +175,7 @@ def make(before: Lists, rows: Iterable[Row], *, hints: Callable[[str], bool], li
         made = tuple(sorted(by_name[name], key=lambda row: row.device.unit.id))
         old, hinted = before.get(name), hints(name)
         same = old is not None and (old.hints, old.links, old.rows) == (hinted, links, made)
-        lists[name] = old if old is not None and same else ResourceList(made, hints=hinted, links=links)
+        lists[name] = old if old is not None and same else ResourceList.of(made, hints=hinted, links=links)
     return lists
 
 

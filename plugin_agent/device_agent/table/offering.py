@@ -4,7 +4,7 @@ Two rules stand above health. An id is in one list only (`lists.share_out`). And
 or id is offered under no other, nor more often than it has replicas: whatever was edited, nothing is held twice.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -14,7 +14,7 @@ from device_agent.table.device import Device, Key, Standing
 from device_agent.table.gone import Cause
 from device_agent.table.hardware import HardwareIndex
 from device_agent.table.holdings import Holding, may_be_used
-from device_agent.table.lists import Ids, Row
+from device_agent.table.lists import Ids
 from device_agent.table.snapshot import Health
 from device_agent.table.usage import Usage
 
@@ -23,9 +23,9 @@ from device_agent.table.usage import Usage
 class Judgement:
     """What decides.
 
-    `blocking`: what is in use and offered otherwise now, by its hardware. `gone`: why the devices that are gone are, and
-    `missing`: since when those are missing that no scan finds. `leaving`: ids on their way out -> the name they are
-    listed under. `wall`: now, UTC.
+    `blocking`: what is in use under another name or id, by its hardware. `gone`: why a device is offered no longer.
+    `missing`: since when no scan finds it. `leaving`: ids on their way out -> the name they are listed under.
+    `wall`: now, UTC.
     """
 
     usage: Usage
@@ -105,15 +105,3 @@ class Judgement:
             moment = since if since is not None and health is Health.UNHEALTHY else before.since
         after = Standing(health, moment, reason, message, unanswered, withheld)
         return before if before is not None and before == after else after
-
-
-def overused(row: Row, ids: Collection[str], usage: Usage) -> bool:
-    """Whether giving out `ids` would have the device in use more often than it has replicas now.
-
-    Asked at Allocate, as an id that stays healthy for its holder's sake may be free again by then and chosen anew.
-    """
-    if not row.ids.leaving:
-        return False
-    name = row.device.unit.resource
-    used = {i for i in (*row.ids.now, *row.ids.leaving) if usage.busy(name, i)}
-    return len(used.union(ids)) > len(row.ids.now)

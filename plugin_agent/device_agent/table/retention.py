@@ -57,17 +57,22 @@ class Retention:
             remaining = self._remaining(devices, ids)
             for key in stale:
                 kept = self._kept(devices[key], standings.get(key))
-                free = {i for i in ids[key].leaving if self._may_go(key[0], i, ids[key], kept, remaining)}
+                free = {
+                    i
+                    for i in ids[key].leaving
+                    if self._may_go(key[0], i, ids[key], kept=kept, whole=key[0] not in remaining)
+                }
                 if free:
                     stay[key] = ids[key].without(free)
         after = {**ids, **stay} if stay else ids
         gone = dict.fromkeys(key for key in stale if not devices[key].present and not after[key].leaving)
         return {key: own for key, own in after.items() if key not in gone} if gone else after, tuple(gone)
 
-    def _may_go(self, name: str, device_id: str, ids: Ids, kept: bool, remaining: Collection[str]) -> bool:
+    def _may_go(self, name: str, device_id: str, ids: Ids, *, kept: bool, whole: bool) -> bool:
+        """`kept`: its device may come back in time; `whole`: the name goes with all that it has."""
         if self.usage.busy(name, device_id):
             return False
-        return name not in remaining or (not kept and self._heard(name, device_id, ids))
+        return whole or (not kept and self._heard(name, device_id, ids))
 
     def _heard(self, name: str, device_id: str, ids: Ids) -> bool:
         """The List that shows it free was begun after the kubelet had heard that it is offered no more."""

@@ -9,7 +9,7 @@ import pytest
 from device_agent.store.claim_files import ClaimStore
 from device_agent.table import claims
 from device_agent.table.claims import Claim
-from unit.agent_core.samples import unit
+from unit.table.samples import unit
 
 UID, ANOTHER, THIRD = "0f6f4a52", "11111111", "22222222"
 

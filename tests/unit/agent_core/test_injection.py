@@ -7,7 +7,7 @@ from device_agent.runtime.errors import AllocationRefused
 from device_agent.select.unit import Grants, MountGrant, NodeGrant, Unit
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from unit.agent_core.samples import resource, unit
+from unit.table.samples import resource, unit
 
 
 def device(name: str, **grants) -> Unit:

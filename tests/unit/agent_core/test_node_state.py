@@ -10,7 +10,7 @@ import pytest
 from device_agent.contract.document import DeviceEntry, FilesSource, Resource, dump
 from device_agent.contract.names import MAX_DOCUMENT_BYTES
 from device_agent.store.node_state import NodeState
-from unit.agent_core.samples import document, resource
+from unit.table.samples import document, resource
 
 UID = "0f6f4a52-6d5e-4b5c-9d7e-8f0a1b2c3d4e"
 

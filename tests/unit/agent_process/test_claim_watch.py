@@ -11,7 +11,7 @@ from device_agent.runtime.settings import Settings
 from device_agent.store.claim_files import ClaimStore
 from device_agent.store.claim_watch import ClaimWatch
 from device_agent.table.claims import Claim
-from unit.agent_core.samples import NAME, OTHER, Steps, document, held, resource, selection, unit
+from unit.table.samples import NAME, OTHER, Steps, document, held, resource, selection, unit
 
 UID, ANOTHER = "0f6f4a52", "11111111"
 

@@ -10,7 +10,7 @@ from device_agent.runtime.settings import Settings
 from device_agent.store.sweeper import Litter, sweep
 from device_agent.table import claims
 from device_agent.table.claims import Claim
-from unit.agent_core.samples import NAME, held, unit
+from unit.table.samples import NAME, held, unit
 
 OURS, THEIRS = "0f6f4a52", "11111111"
 NOW, AGE, DAY = 100 * 86_400.0, 30 * 86_400.0, 86_400.0

@@ -10,8 +10,8 @@ from device_agent.health.state_machine import Check, Driver, Fault, Look
 from device_agent.select.unit import Unit
 from device_agent.store import health_memory as healthmemory
 from device_agent.table.device_table import DeviceTable
-from unit.agent_core.samples import NAME, selection, unit, wall
 from unit.health import news
+from unit.table.samples import NAME, selection, unit, wall
 
 RULES = HealthRules(failure_threshold=3, recovery_threshold=3, interval_seconds=10, removal_grace_seconds=60)
 FIRST_LOAD = Driver("m1", 1)

@@ -3,11 +3,10 @@
 from dataclasses import replace
 
 from device_agent.contract.document import Clears, Document, Ownership, XidRule
-from device_agent.health.state_machine import Fault
 from device_agent.table.snapshot import Health
-from unit.agent_core.samples import NAME, OTHER, held, wall
 from unit.health import news
-from unit.health.gpus import FIRST_LOAD, RULES, Gpus, gpu, gpu_resource, mig
+from unit.health.gpus import RULES, Gpus, gpu, gpu_resource, mig
+from unit.table.samples import NAME, OTHER, held, wall
 
 
 def test_a_fatal_xid_takes_all_replicas_of_its_gpu_and_no_other_device():
@@ -311,11 +310,12 @@ def test_a_storm_of_one_error_is_one_piece_of_news():
     """Programs and broken GPUs announce hundreds a second, and each change is worked through by all who are told."""
     gpus = Gpus(gpu(0, replicas=4), gpu(1))
     gpus.look()
-    fault = gpus.table._conditions.fault
-    assert fault(Fault("GPU-0", news.RESET_XID, FIRST_LOAD), wall=gpus.wall)
-    for later in range(5):
-        assert not fault(Fault("GPU-0", news.RESET_XID, FIRST_LOAD), wall=wall(gpus.now + later))
-    assert fault(Fault("GPU-1", news.RESET_XID, FIRST_LOAD), wall=gpus.wall)
+    assert gpus.xid(news.RESET_XID)
+    before = gpus.table.health_revision
+    for _ in range(5):
+        assert not gpus.xid(news.RESET_XID)
+    assert gpus.table.health_revision == before
+    assert gpus.xid(news.RESET_XID, "GPU-1")
 
 
 def test_a_held_gpu_that_fails_stays_listed_and_is_given_to_nobody_else():

@@ -142,7 +142,7 @@ def test_an_acknowledgement_ends_exactly_what_was_read(before, burst, between, l
             gpus.xid(number, part)
 
     def failures() -> set:
-        return {(part, f.xid, f.since) for _, part, found in gpus.table._conditions.parts() for f in found}
+        return {(r.name, f.xid, f.since) for r in gpus.table.health_records() for f in r.condition.failures}
 
     happen(before, burst)
     device = gpus.device(read)

@@ -14,9 +14,9 @@ from device_agent.runtime.settings import Settings
 from device_agent.store.health_watch import HealthWatch
 from device_agent.store.node_state import NodeState
 from device_agent.table.device_table import DeviceTable
-from unit.agent_core.samples import NAME, Steps, resource, selection, unit, wall
 from unit.health.gpus import Gpus, gpu, gpu_resource
 from unit.health.news import HARMLESS_XID, RESET_XID
+from unit.table.samples import NAME, Steps, resource, selection, unit, wall
 
 UID = "0b7e6a3c-1111-4222-8333-444455556666"
 QUICK = Settings(health_recall=0.05, health_deadline=0.1, health_retry=0.05)

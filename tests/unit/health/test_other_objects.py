@@ -11,10 +11,10 @@ from device_agent.store import health_memory as healthmemory
 from device_agent.store.node_state import NodeState
 from device_agent.table.device_table import DeviceTable
 from hypothesis import example, given, settings
-from unit.agent_core.samples import NAME, OTHER
 from unit.health import news
 from unit.health.gpus import Gpus, gpu, gpu_resource, mig
 from unit.health.test_health_sequences import UNITS, apply, moments
+from unit.table.samples import NAME, OTHER
 
 FIRST, SECOND, THIRD = (f"0b7e6a3c-1111-4222-8333-44445555666{n}" for n in range(3))
 
@@ -37,7 +37,8 @@ def successor(*others: Gpus, own: Gpus | None = None, name: str = NAME, **resour
     gpus.now = max(g.now for g in (gpus, *others, *([own] if own else ())))
     gpus.table = DeviceTable(Document(()))
     gpus.table.restore_health(memory(own) if own else ())
-    gpus.table._conditions.inherit([record for other in others for record in memory(other)])
+    inherited = [record for other in others for record in memory(other)]
+    gpus.table.inherit(inherited, now=gpus.now, wall=gpus.wall)
     gpus.table.configure(Document(gpus.resources))
     gpus.scan()
     return gpus
@@ -77,7 +78,7 @@ def test_a_failure_of_a_partition_stays_with_the_partition():
     first.xid(news.RESET_XID, "GPU-2/1/0")
     gpus = Gpus(*first.units)
     gpus.table = DeviceTable(Document(()))
-    gpus.table._conditions.inherit(memory(first))
+    gpus.table.inherit(memory(first), now=gpus.now, wall=gpus.wall)
     gpus.table.configure(Document(gpus.resources))
     gpus.scan()
     assert gpus.seen() == {"MIG-2-1-0": False, "MIG-2-2-0": True}
@@ -141,14 +142,14 @@ def test_what_was_not_read_in_time_counts_when_it_is_read():
 @example([("xid", ("GPU-0", "reset")), ("acknowledge", 0), ("xid", ("GPU-0", "quiet"))])
 def test_an_object_that_is_made_anew_knows_every_failure_of_the_one_before(sequence):
     def failures(of: Gpus) -> set:
-        return {(part, f.xid, f.since) for _, part, found in of.table._conditions.parts() for f in found}
+        return {(r.name, f.xid, f.since) for r in of.table.health_records() for f in r.condition.failures}
 
     gpus = Gpus(*UNITS)
     for moment in sequence:
         apply(gpus, moment)
     after = Gpus(*UNITS)
     after.table = DeviceTable(Document(()))
-    after.table._conditions.inherit(memory(gpus))
+    after.table.inherit(memory(gpus), now=after.now, wall=after.wall)
     after.table.configure(Document(after.resources))
     after.scan()
     assert failures(after) == failures(gpus)

@@ -22,7 +22,7 @@ from device_agent.health.state_machine import (
     failed,
     step,
 )
-from unit.agent_core.samples import wall
+from unit.table.samples import wall
 
 RULES = HealthRules(failure_threshold=3, recovery_threshold=2)
 U, H, N, R, M = State.UNKNOWN, State.HEALTHY, State.UNHEALTHY, State.RECOVERING, State.MISSING

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from device_agent.contract.document import HealthRules, Match
 from device_agent.table.snapshot import Health
-from unit.agent_core.samples import NAME, NO_GRACE, OTHER, Steps, held, resource, unit, wall
+from unit.table.samples import NAME, NO_GRACE, OTHER, Steps, held, resource, unit, wall
 
 RULES = HealthRules(
     unhealthy_when=(Match("attr.state", ("disabled",)),),

@@ -2,7 +2,7 @@
 
 from device_agent.nvml.model import Gpu, GpuSample, Mig, NvmlView
 from device_agent.table.holders import Holder
-from unit.agent_core.samples import Steps, resource, unit
+from unit.table.samples import Steps, resource, unit
 
 GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
 

@@ -7,7 +7,7 @@ from device_agent.nvml.metrics import GpuTelemetry, families
 from device_agent.nvml.model import GpuSample
 from device_agent.table.holders import Holder
 from prometheus_client import CollectorRegistry, generate_latest
-from unit.agent_core.samples import NAME, Steps, resource, unit
+from unit.table.samples import NAME, Steps, resource, unit
 from unit.telemetry.gpus import GPU, MIG, offering, partition, sample, whole
 
 

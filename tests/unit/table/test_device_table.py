@@ -4,7 +4,7 @@ import pytest
 from device_agent.contract.document import Allocation, Sharing, TopologyHints
 from device_agent.runtime.errors import UnavailableDevice, UnknownDevice
 from device_agent.table.snapshot import Advertised, Health
-from unit.agent_core.samples import NAME, OTHER, Steps, document, held, resource, unit, wall
+from unit.table.samples import NAME, OTHER, Steps, document, held, resource, unit, wall
 
 
 def test_found_devices_are_listed_by_id_and_replica_with_their_numa_node():

@@ -12,7 +12,7 @@ from device_agent.table.claims import FORGET_SECONDS, Claim
 from device_agent.table.snapshot import Health
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.agent_core.samples import NAME, OTHER, Steps, held, resource, unit
+from unit.table.samples import NAME, OTHER, Steps, held, resource, unit
 
 TEMPLATE = "example.org/{profile}"
 PROFILE = "example.org/1g"

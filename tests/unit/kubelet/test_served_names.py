@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from device_agent.contract.document import Document
-from device_agent.kubelet.served_names import Offers
+from device_agent.kubelet.served_names import ServedNames
 from device_agent.table.device_table import DeviceTable
 
 NAME = "example.com/a"
@@ -38,17 +38,17 @@ async def test_a_name_that_comes_and_goes_quickly_is_never_served_twice() -> Non
     def spawn(name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
         return asyncio.get_running_loop().create_task(work(), name=name)
 
-    offers = Offers(DeviceTable(Document(())), make=lambda _: SlowToEnd(begun), spawn=spawn, settle=0.0)  # type: ignore[arg-type, return-value]
-    offers.offer(NAME)
+    served = ServedNames(DeviceTable(Document(())), make=lambda _: SlowToEnd(begun), spawn=spawn, settle=0.0)  # type: ignore[arg-type, return-value]
+    served.offer(NAME)
     await asyncio.wait_for(begun.wait(), 5)
     begun.clear()
     withdrawn = []
     for _ in range(3):
-        withdrawn.append(offers.withdraw(NAME))
-        offers.offer(NAME)
+        withdrawn.append(served.withdraw(NAME))
+        served.offer(NAME)
         await asyncio.sleep(0)
     await asyncio.wait(withdrawn, timeout=5)
     await asyncio.wait_for(begun.wait(), 5)
     assert SlowToEnd.at_once == 1
-    await asyncio.wait([offers.withdraw(NAME)], timeout=5)
+    await asyncio.wait([served.withdraw(NAME)], timeout=5)
     assert SlowToEnd.running == 0

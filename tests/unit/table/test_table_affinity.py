@@ -1,7 +1,7 @@
 """The device table's pair scores: made from what is served now and the links of now."""
 
 from device_agent.allocate.topology import LINK, Level
-from unit.agent_core.samples import NAME, OTHER, Steps, held, resource, unit
+from unit.table.samples import NAME, OTHER, Steps, held, resource, unit
 
 BRIDGE = "devices/pci0000:00/0000:00:02.0/0000:03:00.0"
 

@@ -4,7 +4,7 @@ from device_agent.contract.document import HealthRules, Match
 from device_agent.select.unit import Excluded
 from device_agent.table.snapshot import Health
 from device_agent.table.usage import UNSEEN_SECONDS
-from unit.agent_core.samples import NAME, OTHER, Steps, document, held, resource, unit, wall
+from unit.table.samples import NAME, OTHER, Steps, document, held, resource, unit, wall
 
 
 def vanished(*, send: bool = True) -> Steps:

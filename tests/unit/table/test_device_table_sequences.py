@@ -27,7 +27,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from unit.agent_core.samples import document, resource, selection, unit, wall
+from unit.table.samples import document, resource, selection, unit, wall
 
 if TYPE_CHECKING:
     from device_agent.table.claims import Claim

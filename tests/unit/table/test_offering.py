@@ -5,7 +5,7 @@ from device_agent.contract.document import Ownership
 from device_agent.runtime.errors import UnavailableDevice
 from device_agent.select.unit import Excluded
 from device_agent.table.snapshot import Health
-from unit.agent_core.samples import NAME, OTHER, Steps, held, resource, unit
+from unit.table.samples import NAME, OTHER, Steps, held, resource, unit
 
 # Replicas
 

@@ -1,0 +1,49 @@
+"""What an Allocate of the device plugin API may be given: ids to units, or a refusal. Pure."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from device_agent.contract.reasons import DeviceReason
+from device_agent.runtime.errors import UnavailableDevice, UnknownDevice
+from device_agent.select.unit import Unit
+from device_agent.table.lists import Row
+from device_agent.table.usage import Usage
+
+
+def units_of(
+    resource: str, ids: Sequence[str], owners: Mapping[str, Row], usage: Usage
+) -> tuple[tuple[str, Unit], ...]:
+    """The units behind the ids. `owners`: every listed id of the resource -> its device.
+
+    Raises:
+        UnknownDevice: not an id of the resource.
+        UnavailableDevice: the device is gone, or not offered under this id.
+    """
+    asked: dict[str, list[str]] = {}
+    for i in ids:
+        if i not in owners:
+            raise UnknownDevice(resource, i)
+        asked.setdefault(owners[i].device.unit.id, []).append(i)
+    for of_one in asked.values():
+        _refuse(resource, of_one, owners[of_one[0]], usage)
+    return tuple((i, owners[i].device.unit) for i in ids)
+
+
+def _refuse(resource: str, ids: Sequence[str], row: Row, usage: Usage) -> None:
+    standing = row.standing
+    if not row.device.present or standing.reason == DeviceReason.HELD_AS:
+        raise UnavailableDevice(resource, ids[0], reason=standing.reason, message=standing.message)
+    if not row.ids.leaving.keys().isdisjoint(ids) or _overused(row, ids, usage):
+        text = "more replicas are in use than it has now"
+        raise UnavailableDevice(resource, ids[0], reason=DeviceReason.HELD_AS, message=text)
+
+
+def _overused(row: Row, ids: Collection[str], usage: Usage) -> bool:
+    """Whether giving out `ids` would have the device in use more often than it has replicas now.
+
+    An id that stays healthy for its holder's sake may be free again by now and chosen anew.
+    """
+    if not row.ids.leaving:
+        return False
+    name = row.device.unit.resource
+    used = {i for i in (*row.ids.now, *row.ids.leaving) if usage.busy(name, i)}
+    return len(used.union(ids)) > len(row.ids.now)

@@ -1,0 +1,139 @@
+"""The server of one resource: its socket, and what counts as told to the kubelet."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import grpc.aio
+import pytest
+from device_agent.contract.document import Document
+from device_agent.kubelet import rpc
+from device_agent.kubelet.plugin import ResourceServer
+from device_agent.kubelet.proto import deviceplugin_pb2 as dp
+from device_agent.runtime.metrics import Metrics
+from device_agent.table.device_table import DeviceTable
+from unit.table.samples import NAME, Steps, unit
+
+TOO_LARGE = "the device list exceeds what the kubelet accepts, which keeps the last one"
+
+
+def names(directory: Path) -> list[str]:
+    return [path.name for path in directory.iterdir()]
+
+
+def server_of(table: DeviceTable, resource: str = NAME) -> ResourceServer:
+    return ResourceServer(
+        resource,
+        table=table,
+        metrics=Metrics(version=""),
+        coalesce_seconds=0,
+        on_stream=lambda: None,
+        on_allocated=lambda *_: None,
+    )
+
+
+@pytest.mark.parametrize("turns", range(4))
+async def test_a_start_that_is_given_up_leaves_neither_a_socket_nor_an_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, turns: int
+) -> None:
+    """A resource may go while its server starts."""
+    caplog.set_level(logging.WARNING)
+    server = server_of(DeviceTable(Document(resources=())), "example.com/a")
+    starting = asyncio.create_task(server.start(tmp_path, owner="uid"))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    await server.stop()
+    assert names(tmp_path) == []
+    assert caplog.records == []
+
+
+# What the kubelet was told
+
+Stream = grpc.aio.UnaryStreamCall[dp.Empty, dp.ListAndWatchResponse]
+
+
+@contextlib.asynccontextmanager
+async def served(table: DeviceTable, directory: Path) -> AsyncIterator[tuple[ResourceServer, Stream]]:
+    """The server, and a device stream to it from which nothing has been read."""
+    server = server_of(table)
+    await server.start(directory, owner="uid")
+    try:
+        async with grpc.aio.insecure_channel(f"unix:{server.path}", options=(rpc.LOCAL_AUTHORITY,)) as channel:
+            watch = channel.unary_stream(
+                rpc.LIST_AND_WATCH.path,
+                request_serializer=dp.Empty.SerializeToString,
+                response_deserializer=dp.ListAndWatchResponse.FromString,
+            )
+            yield server, watch(dp.Empty())
+    finally:
+        await server.stop()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - what it waits for happens in the C core
+            await asyncio.sleep(0.001)
+
+
+async def health(stream: Stream) -> dict[str, str]:
+    answer = await asyncio.wait_for(stream.read(), 10)
+    return {device.ID: device.health for device in answer.devices}
+
+
+def much_later(steps: Steps) -> frozenset[str]:
+    """PodResources shows everything free, when every list that was written has been worked through."""
+    steps.now = asyncio.get_running_loop().time() + 100
+    return steps.list({})
+
+
+async def test_a_list_that_was_written_is_told(tmp_path: Path) -> None:
+    steps = Steps()
+    steps.scan(unit("a"), unit("b"))
+    async with served(steps.table, tmp_path) as (server, stream):
+        assert await health(stream) == {"a": "Healthy", "b": "Healthy"}
+        steps.scan(unit("a"))
+        server.refresh()
+        assert await health(stream) == {"a": "Healthy", "b": "Unhealthy"}
+        await until(lambda: server.sent == steps.table.listed(NAME))
+        assert much_later(steps) == {NAME}
+
+
+async def test_a_list_that_is_too_large_to_be_sent_is_not_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kubelet has b as Healthy, and may give it out: it has to stay."""
+    steps = Steps()
+    steps.scan(unit("a"), unit("b"))
+    async with served(steps.table, tmp_path) as (server, stream):
+        await health(stream)
+        with monkeypatch.context() as small:
+            small.setattr(rpc, "MESSAGE_LIMIT", 10)
+            steps.scan(unit("a"))
+            server.refresh()
+            await until(lambda: TOO_LARGE in caplog.messages)
+            assert much_later(steps) == frozenset()
+            assert steps.seen() == {"a": True, "b": False}
+        server.refresh()
+        assert await health(stream) == {"a": "Healthy", "b": "Unhealthy"}
+        await until(lambda: server.sent == steps.table.listed(NAME))
+        assert much_later(steps) == {NAME}
+
+
+async def test_a_list_whose_stream_ends_before_it_was_written_is_not_told(tmp_path: Path) -> None:
+    """A kubelet that reads nothing and breaks off: the list is larger than what the connection takes unread."""
+    many = [unit(f"{n:060}") for n in range(20_000)]
+    steps = Steps()
+    steps.scan(*many)
+    steps.scan(*many[1:])
+    async with served(steps.table, tmp_path) as (server, stream):
+        await until(lambda: server.streams)
+        stream.cancel()
+        await until(lambda: not server.streams)
+        assert server.sent == ()
+        assert much_later(steps) == frozenset()
+        assert steps.seen()[many[0].id] is False
