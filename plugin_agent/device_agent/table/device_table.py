@@ -16,8 +16,8 @@ from values to values in a module beside it:
     offering    all of these       -> how each device stands (`device.Standing`)
     lists       devices, standings -> the list of each name (`lists.ResourceList`)
 
-Each event ends in `_settle`, which goes through them in this order. Only `lists` knows of ListAndWatch: another way of
-serving would read devices and standings beside it.
+Each event that may change a list ends in `_settle`, which goes through them in this order. What only ListAndWatch
+needs is in `lists` and `granting`: another way of serving would read devices and standings beside them.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -134,7 +134,10 @@ class DeviceTable:
         return self._settle(now=now, wall=wall), answers
 
     def apply_holders(self, holders: Holders | None, *, begun: float, now: float, wall: datetime) -> frozenset[str]:
-        """One answer of PodResources List that was asked for at `begun`; None: no answer, so nothing is dropped."""
+        """One answer of PodResources List that was asked for at `begun`; None: no answer, so nothing is dropped.
+
+        It says who held what at some moment before: List is eventually consistent (contract 3).
+        """
         self._usage = self._usage.listed(holders, begun=begun)
         self._claims = self._claims.forget(self._usage)
         return self._settle(now=now, wall=wall)
@@ -146,7 +149,7 @@ class DeviceTable:
             self._lists = lists.with_links(self._lists, links)
 
     def allocation_begun(self, resource: str, ids: Sequence[str], *, now: float) -> int:  # noqa: ARG002
-        """An Allocate or GetPreferredAllocation is being answered; the ticket is for `allocation_ended`."""
+        """An Allocate is being answered; the ticket is for `allocation_ended`. There is no call for a release."""
         self._usage = self._usage.begin(resource, ids)
         return self._usage.last_ticket
 
@@ -155,9 +158,9 @@ class DeviceTable:
         self._usage = self._usage.end(ticket, now=now, handed_out=handed_out)
 
     def told(self, resource: str, listed: Sequence[Advertised], *, now: float) -> None:
-        """The kubelet has this list of the resource: it was written on the stream (contract: ListAndWatch).
+        """This list was written on the resource's stream: it replaces what the kubelet had (contract 1.3).
 
-        Not to be called for a list that was made and not written, as ids that it has Unhealthy may be dropped after.
+        Not to be called for a list that was made and not written: ids that are Unhealthy in it may be dropped soon.
         """
         if resource in self._lists:
             before = self._told.get(resource, {})
@@ -351,7 +354,8 @@ class DeviceTable:
         """
         held = [key for key in self._usage.held_keys() if not self._lists_id(*key)]
         names = {name for name, _ in self._devices} if held else set()
-        names.update(name for name, i in held if self.ours(name) or self._claims.has_offered(name, i))
+        names.update(name for name in {name for name, _ in held} if self.ours(name))
+        names.update(name for name, i in held if name not in names and self._claims.has_offered(name, i))
         ours = [key for key in held if key[0] in names]
         adoption = Adoption(self._claims, of_name=self._of_name, entries=self._entries, now=now)
         adopted = adoption.adopt(ours, self._devices, self._ids)

@@ -85,12 +85,15 @@ class _Exclusions:
     """What the selection left out, found by id or hardware within an entry; the first one counts."""
 
     def __init__(self, excluded: Iterable[Excluded]) -> None:
-        self._found: dict[tuple[str, str], tuple[int, Excluded]] = {}
+        self._by_id: dict[tuple[str, str], tuple[int, Excluded]] = {}
+        self._by_hardware: dict[tuple[str, str], tuple[int, Excluded]] = {}
         for number, one in enumerate(excluded):
-            for name in filter(None, (one.id, one.hardware)):
-                self._found.setdefault((one.entry, name), (number, one))
+            self._by_id.setdefault((one.entry, one.id), (number, one))
+            if one.hardware:
+                self._by_hardware.setdefault((one.entry, one.hardware), (number, one))
 
     def of(self, unit: Unit) -> Excluded | None:
-        names = (unit.id, unit.value, *unit.hardware)
-        found = [self._found[unit.entry, name] for name in names if (unit.entry, name) in self._found]
-        return min(found, key=lambda one: one[0])[1] if found else None
+        found = [self._by_id.get((unit.entry, name)) for name in (unit.id, unit.value)]
+        found += [self._by_hardware.get((unit.entry, path)) for path in unit.hardware]
+        first = min((one for one in found if one is not None), key=lambda one: one[0], default=None)
+        return first[1] if first is not None else None

@@ -45,5 +45,5 @@ def _overused(row: Row, ids: Collection[str], usage: Usage) -> bool:
     if not row.ids.leaving:
         return False
     name = row.device.unit.resource
-    used = {i for i in (*row.ids.now, *row.ids.leaving) if usage.busy(name, i)}
-    return len(used.union(ids)) > len(row.ids.now)
+    used = {i for i in (*row.ids.current, *row.ids.leaving) if usage.busy(name, i)}
+    return len(used.union(ids)) > len(row.ids.current)

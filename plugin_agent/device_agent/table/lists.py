@@ -31,27 +31,27 @@ _NOTHING: Final[Mapping[str, Leaving]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Ids:
-    """The ids of one device. `now`: of its present replicas, by index; `leaving`: listed Unhealthy until they may go.
+    """The ids of one device. `current`: of its replicas, by index; `leaving`: listed Unhealthy until they may go.
 
     `unlisted`: those that another device is listed with.
     """
 
-    now: tuple[str, ...] = ()
+    current: tuple[str, ...] = ()
     leaving: Mapping[str, Leaving] = field(default_factory=lambda: _NOTHING)
     unlisted: frozenset[str] = frozenset()
 
     def of(self, unit: Unit, *, now: float) -> "Ids":
         """As the unit that was found has them; surplus replicas leave, and ids that are back stay."""
-        if len(self.now) == unit.replicas:
+        if len(self.current) == unit.replicas:
             after = self
         else:
             ids = tuple(replica_id(unit.id, n) for n in range(unit.replicas))
-            after = replace(self._leave(self.now[unit.replicas :], first=unit.replicas, now=now), now=ids)
-        return after.without(after.now)
+            after = replace(self._leave(self.current[unit.replicas :], first=unit.replicas, now=now), current=ids)
+        return after.without(after.current)
 
     def all_leaving(self, *, now: float) -> "Ids":
         """The device is gone."""
-        return replace(self._leave(self.now, first=0, now=now), now=())
+        return replace(self._leave(self.current, first=0, now=now), current=())
 
     def also_leaving(self, more: Mapping[str, Leaving]) -> "Ids":
         """With ids that are in use and must be listed."""
@@ -66,7 +66,7 @@ class Ids:
 
     def listed(self) -> Iterator[tuple[str, int]]:
         """(id, index of its replica) as the kubelet is told, in the order of the index."""
-        everything = [(i, n) for n, i in enumerate(self.now)]
+        everything = [(i, n) for n, i in enumerate(self.current)]
         if self.leaving:
             everything += [(i, leaving.replica) for i, leaving in self.leaving.items()]
             everything.sort(key=lambda item: item[1])
@@ -95,8 +95,8 @@ def share_out(ids: Mapping[Key, Ids]) -> tuple[Mapping[Key, Ids], Mapping[str, s
     taken = set(leaving)
     changed: dict[Key, Ids] = {}
     for key, own in ids.items():
-        unlisted = doubles.get(key, frozenset()).union(taken.intersection(own.now))
-        taken.update(own.now)
+        unlisted = doubles.get(key, frozenset()).union(taken.intersection(own.current))
+        taken.update(own.current)
         if unlisted != own.unlisted:
             changed[key] = replace(own, unlisted=unlisted)
     return {**ids, **changed} if changed else ids, leaving

@@ -53,13 +53,13 @@ class Judgement:
         holding = self.blocking.sharing(unit) if self.blocking and device.exclusive else None
         if holding is not None:
             return refused(DeviceReason.HELD_AS, f"{holding.text}; offered again when that is free")
-        if ids.unlisted.issuperset(ids.now):
+        if ids.unlisted.issuperset(ids.current):
             return refused(*self._why_unlisted(unit.id))
         if not verdict.offered:
             return refused(verdict.reason, verdict.message, verdict.since)
         surplus = len(may_be_used(key, ids, self.usage)) if ids.leaving else 0
-        withheld = self._withheld(key, ids, keep=len(ids.now) - surplus) if surplus else frozenset()
-        if surplus and len(withheld) == len(ids.now):
+        withheld = self._withheld(key, ids, keep=len(ids.current) - surplus) if surplus else frozenset()
+        if surplus and len(withheld) == len(ids.current):
             text = f"in use by {surplus} of its former replicas; offered again when they are free"
             return refused(DeviceReason.HELD_AS, text)
         return self._next(
@@ -74,8 +74,8 @@ class Judgement:
 
     def _withheld(self, key: Key, ids: Ids, *, keep: int) -> frozenset[str]:
         """Free ids beyond `keep` in all. Those in use stay healthy: it is their pods that would be said unhealthy."""
-        used = {i for i in ids.now if self.usage.in_use(key[0], i)}
-        free = [i for i in ids.now if i not in used]
+        used = {i for i in ids.current if self.usage.in_use(key[0], i)}
+        free = [i for i in ids.current if i not in used]
         return frozenset(free[max(0, keep - len(used)) :])
 
     def _why_unlisted(self, device_id: str) -> tuple[str, str]:

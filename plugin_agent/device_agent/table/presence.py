@@ -84,7 +84,7 @@ def ids_of(names: Iterable[str], ids: Mapping[Key, Ids], *, leaving: bool = True
     if found:
         for (name, _), own in ids.items():
             if name in found:
-                found[name].update(own.now)
+                found[name].update(own.current)
                 if leaving:
                     found[name].update(own.leaving)
     return found

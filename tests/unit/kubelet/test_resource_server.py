@@ -59,7 +59,7 @@ Stream = grpc.aio.UnaryStreamCall[dp.Empty, dp.ListAndWatchResponse]
 
 @contextlib.asynccontextmanager
 async def served(table: DeviceTable, directory: Path) -> AsyncIterator[tuple[ResourceServer, Stream]]:
-    """The server, and a device stream to it from which nothing has been read."""
+    """The server, and a device stream to it."""
     server = server_of(table)
     await server.start(directory, owner="uid")
     try:
@@ -124,16 +124,44 @@ async def test_a_list_that_is_too_large_to_be_sent_is_not_told(
         assert much_later(steps) == {NAME}
 
 
-async def test_a_list_whose_stream_ends_before_it_was_written_is_not_told(tmp_path: Path) -> None:
-    """A kubelet that reads nothing and breaks off: the list is larger than what the connection takes unread."""
-    many = [unit(f"{n:060}") for n in range(20_000)]
+class Broken:
+    """A stream on which no write ends well: it hangs until the stream is over, or `fails`."""
+
+    def __init__(self, *, fails: bool) -> None:
+        self.writing = asyncio.Event()
+        self._fails = fails
+
+    async def write(self, _: dp.ListAndWatchResponse) -> None:
+        self.writing.set()
+        if self._fails:
+            raise grpc.aio.UsageError("the stream is over")
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_list_whose_stream_ends_before_it_was_written_is_not_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, fails: bool
+) -> None:
+    behaviours = []
+    made = rpc.stream
+
+    def stream(method: rpc.Method, behaviour: Callable) -> rpc.Handler:
+        behaviours.append(behaviour)
+        return made(method, behaviour)
+
+    monkeypatch.setattr(rpc, "stream", stream)
     steps = Steps()
-    steps.scan(*many)
-    steps.scan(*many[1:])
-    async with served(steps.table, tmp_path) as (server, stream):
-        await until(lambda: server.streams)
-        stream.cancel()
-        await until(lambda: not server.streams)
-        assert server.sent == ()
-        assert much_later(steps) == frozenset()
-        assert steps.seen()[many[0].id] is False
+    steps.scan(unit("a"), unit("b"))
+    steps.scan(unit("a"))
+    broken, server = Broken(fails=fails), server_of(steps.table)
+    await server.start(tmp_path, owner="uid")
+    (list_and_watch,) = behaviours
+    watching = asyncio.create_task(list_and_watch(dp.Empty(), broken))
+    await asyncio.wait_for(broken.writing.wait(), 10)
+    watching.cancel()
+    with pytest.raises((asyncio.CancelledError, grpc.aio.UsageError)):
+        await watching
+    await server.stop()
+    assert server.sent == ()
+    assert much_later(steps) == frozenset()
+    assert steps.seen() == {"a": True, "b": False}

@@ -169,3 +169,11 @@ def test_a_step_of_the_table_grows_no_faster_than_the_number_of_ids(story):
     for name, step in story(MANY):
         grown = instructions(step) / few[name]
         assert grown <= most, f"{name}: {MANY / FEW:.0f} times the ids take {grown:.1f} times the work"
+
+
+def test_an_event_that_changes_nothing_judges_no_device():
+    steps = dict(everyday(MANY))
+    cost = {name: instructions(step) for name, step in steps.items()}
+    for quiet in ("first List", "List with all held"):
+        assert cost[quiet] < cost["fault of one"] / 4, quiet
+    assert cost["Allocate"] < cost["first List"] / 4
