@@ -39,6 +39,7 @@ _STOP_SECONDS: Final = 0.5
 _BOOKS_SECONDS: Final = 0.01
 
 _Context = grpc.aio.ServicerContext[Any, Any]
+_Devices = tuple[Advertised, ...]
 
 
 def options(entry: Resource) -> dp.DevicePluginOptions:
@@ -97,7 +98,7 @@ class ResourceServer:
         self.path: Path | None = None
         self.streams = 0
         self.streams_begun = 0
-        self.sent: tuple[Advertised, ...] = ()
+        self.sent: _Devices = ()
         """The list that was sent last on a stream, at `sent_at`, monotonic seconds."""
         self.sent_at = 0.0
         self._table = table
@@ -194,7 +195,7 @@ class ResourceServer:
         self.streams += 1
         self.streams_begun += 1
         self._on_stream()
-        sent: tuple[Advertised, ...] | None = None
+        sent: _Devices | None = None
         try:
             while not self._ending:
                 turn = self._turn
@@ -210,28 +211,41 @@ class ResourceServer:
                 self._quiet.set()
             self._on_stream()
 
-    async def _send(self, context: _Context, sent: tuple[Advertised, ...] | None) -> tuple[Advertised, ...] | None:
+    async def _send(self, context: _Context, sent: _Devices | None) -> _Devices | None:
         """Sends the list unless it is `sent`; the list that the kubelet has now.
 
         The table is told after the write alone: an id that the kubelet does not have as Unhealthy may be given out.
         """
         devices = self._table.listed(self.resource)
-        if devices == sent:
-            self._table.told(self.resource, devices, now=self.sent_at)
-            return sent
-        answer = device_list(devices)
-        if (size := answer.ByteSize()) > rpc.MESSAGE_LIMIT:
-            # the kubelet would end the stream with RESOURCE_EXHAUSTED and take all devices away
-            logger.error(
-                "the device list exceeds what the kubelet accepts, which keeps the last one",
-                extra={"resource": self.resource, "bytes": size, "limit": rpc.MESSAGE_LIMIT},
-            )
-            return sent
-        await context.write(answer)
-        self.sent, self.sent_at = devices, time.monotonic()
+        if devices != sent:
+            fitting = self._fitting(devices, sent or ())
+            if fitting is None:
+                return sent
+            devices, answer = fitting
+        if devices != sent:
+            await context.write(answer)
+            self.sent, self.sent_at = devices, time.monotonic()
+            self._metrics.list_sent(self.resource)
         self._table.told(self.resource, devices, now=self.sent_at)
-        self._metrics.list_sent(self.resource)
         return devices
+
+    def _fitting(self, devices: _Devices, sent: _Devices) -> tuple[_Devices, dp.ListAndWatchResponse] | None:
+        """The list as a message, or of one that is too large what the kubelet has already; None when that is, too.
+
+        With a larger one the kubelet would end the stream with RESOURCE_EXHAUSTED and take all devices away. What
+        leaves goes first: when the kubelet knows of it, it can be dropped, and makes room for what is new.
+        """
+        answer = device_list(devices)
+        if (size := answer.ByteSize()) <= rpc.MESSAGE_LIMIT:
+            return devices, answer
+        logger.error(
+            "the device list exceeds what the kubelet accepts, new devices wait",
+            extra={"resource": self.resource, "bytes": size, "limit": rpc.MESSAGE_LIMIT},
+        )
+        known = {device.id for device in sent}
+        devices = tuple(device for device in devices if device.id in known)
+        answer = device_list(devices)
+        return (devices, answer) if devices and answer.ByteSize() <= rpc.MESSAGE_LIMIT else None
 
     async def _allocate(self, request: dp.AllocateRequest, context: _Context) -> dp.AllocateResponse:
         begun = time.monotonic()

@@ -44,7 +44,8 @@ from device_agent.table.gone import Departures
 from device_agent.table.hardware import HardwareIndex
 from device_agent.table.holders import Holders
 from device_agent.table.holdings import Holding
-from device_agent.table.lists import Ids, Lists, Row
+from device_agent.table.lists import Ids, Lists, Row, Told
+from device_agent.table.naming import Naming
 from device_agent.table.offering import Judgement
 from device_agent.table.presence import Scan
 from device_agent.table.retention import Retention
@@ -57,7 +58,7 @@ class DeviceTable:
 
     def __init__(self, document: Document) -> None:
         self._next = document
-        self._names_to_come = _names_of(document)
+        self._to_come = Naming.of(document)
         self._entries: Mapping[str, Resource] = {r.name: r for r in document.resources}
         self._of_name: Mapping[str, Resource] = {}
         self._selection = Selection(units=(), excluded=(), refused={})
@@ -67,7 +68,7 @@ class DeviceTable:
         self._ids: Mapping[Key, Ids] = {}
         self._standings: Mapping[Key, Standing] = {}
         self._usage = Usage()
-        self._told: Mapping[str, Mapping[str, float]] = {}
+        self._told: Mapping[str, Told] = {}
         self._conditions = Conditions(rule=xids.rule)
         self._health_turn = 0
         self._claims = Claims()
@@ -81,7 +82,7 @@ class DeviceTable:
     def configure(self, document: Document) -> None:
         """A new configuration; it counts from the next selection on, which must have been made with it."""
         self._next = document
-        self._names_to_come = _names_of(document)
+        self._to_come = Naming.of(document)
 
     def apply_selection(self, selection: Selection, *, now: float, wall: datetime) -> frozenset[str]:
         """What one scan of the node gives."""
@@ -162,9 +163,9 @@ class DeviceTable:
 
         Not to be called for a list that was made and not written: ids that are Unhealthy in it may be dropped soon.
         """
-        if resource in self._lists:
-            before = self._told.get(resource, {})
-            self._told = {**self._told, resource: lists.unhealthy_since(before, listed, now=now)}
+        found, before = self._lists.get(resource), self._told.get(resource, {})
+        if found is not None:
+            self._told = {**self._told, resource: lists.unhealthy_since(before, listed, found, now=now)}
 
     # What is kept on the node for the next process
 
@@ -246,11 +247,7 @@ class DeviceTable:
         Holders of its ids have to be known: the first list of a name must have the ids of it that are held, and is made
         before the next List is asked for; and what they hold is to be offered under no other name.
         """
-        return self._may_give(resource) or resource in self._claims.names
-
-    def _may_give(self, resource: str) -> bool:
-        fixed, domains = self._names_to_come
-        return self.ours(resource) or resource in fixed or resource.partition("/")[0] in domains
+        return self.ours(resource) or self._to_come.may_give(resource) or resource in self._claims.names
 
     def places(self, resource: str) -> Mapping[str, Place]:
         """Where each listed id of the resource is, for `allocate.preferred`."""
@@ -277,8 +274,9 @@ class DeviceTable:
     def held_ids(self) -> frozenset[str]:
         """Ids in use or on their way there, and the devices they are of: what `maxDevices` must not exchange."""
         used = self._usage.used()
+        own, to_come = self._claims.own_names, self._to_come
         names = {name for name, _ in used}
-        names = {name for name in names if self._may_give(name) or name in self._claims.own_names}
+        names = {name for name in names if self.ours(name) or to_come.may_give(name) or name in own}
         ids: set[str] = set()
         for resource, i in used:
             if resource in names:
@@ -325,7 +323,7 @@ class DeviceTable:
         rows = (Row(device, self._ids[key], self._standings[key]) for key, device in self._devices.items())
         before = self._lists
         self._lists = lists.make(before, rows, hints=self._publishes_hints, links=self._links)
-        self._told = {name: told for name, told in self._told.items() if name in self._lists}
+        self._told = lists.still_unhealthy(self._told, before, self._lists)
         self._judged = self._judged_by()
         return lists.changed(before, self._lists)
 
@@ -399,10 +397,3 @@ class DeviceTable:
             key: judgement.standing(key, device, self._ids[key], before.get(key))
             for key, device in self._devices.items()
         }
-
-
-def _names_of(document: Document) -> tuple[frozenset[str], frozenset[str]]:
-    """The names that the entries give, and the domains of those with placeholders, which stand after the slash."""
-    rendered = [r.name for r in document.resources if parse_template(r.name).names]
-    fixed = frozenset(r.name for r in document.resources).difference(rendered)
-    return fixed, frozenset(name.partition("/")[0] for name in rendered)

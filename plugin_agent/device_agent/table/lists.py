@@ -2,8 +2,8 @@
 
 A device is what it is, whoever serves it (`device`). ListAndWatch knows ids instead: one for each replica, unique
 over all names of the node, each Healthy or Unhealthy, and never gone before it was told Unhealthy. What only that
-way of serving needs is here: `Ids`, the ids of one device; `ResourceList`, all of one name; `unhealthy_since`, what
-the kubelet has been told.
+way of serving needs is here: `Ids`, the ids of one device; `ResourceList`, all of one name; `Told`, what the kubelet
+has heard of them.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -199,6 +199,24 @@ def advertised(lists: Lists, name: str) -> tuple[Advertised, ...]:
     return found.advertised if found is not None else ()
 
 
-def unhealthy_since(before: Mapping[str, float], told: Iterable[Advertised], *, now: float) -> Mapping[str, float]:
-    """Id -> since when the kubelet has it as Unhealthy, after it was told this list. `before`: the same until then."""
-    return {device.id: before.get(device.id, now) for device in told if not device.healthy}
+Told = Mapping[str, float]
+"""Id -> since when the kubelet has it as Unhealthy, whatever list reaches it next.
+
+That is so for an id that was written as Unhealthy, and is Unhealthy in every list that was made since: one of these may
+be on its way at any time.
+"""
+
+
+def unhealthy_since(before: Told, written: Iterable[Advertised], latest: ResourceList, *, now: float) -> Told:
+    """After this list was written, while `latest` is what comes next. `before`: the same until then."""
+    unhealthy = latest.unhealthy
+    return {i.id: before.get(i.id, now) for i in written if not i.healthy and i.id in unhealthy}
+
+
+def still_unhealthy(told: Mapping[str, Told], before: Lists, after: Lists) -> Mapping[str, Told]:
+    """By name, when the lists `after` have been made."""
+    return {
+        name: ids if before.get(name) is after[name] else {i: at for i, at in ids.items() if i in after[name].unhealthy}
+        for name, ids in told.items()
+        if name in after
+    }

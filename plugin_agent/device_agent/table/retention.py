@@ -16,7 +16,7 @@ from typing import Final
 from device_agent.contract.document import Resource
 from device_agent.contract.reasons import DeviceReason
 from device_agent.table.device import Device, Key, Standing
-from device_agent.table.lists import Ids
+from device_agent.table.lists import Ids, Told
 from device_agent.table.usage import Usage
 
 HEARD_SECONDS: Final = 1.0
@@ -35,13 +35,13 @@ def kept_until(entry: Resource | None, *, edited: Collection[str], now: float) -
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What decides. `told`: resource name -> id -> since when the kubelet has it as Unhealthy (`unhealthy_since`).
+    """What decides. `told`: by resource name, what the kubelet has heard.
 
     `entries`: names of those in force. `now`: monotonic seconds.
     """
 
     usage: Usage
-    told: Mapping[str, Mapping[str, float]]
+    told: Mapping[str, Told]
     entries: Collection[str]
     now: float
 

@@ -16,7 +16,7 @@ from device_agent.runtime.metrics import Metrics
 from device_agent.table.device_table import DeviceTable
 from unit.table.samples import NAME, Steps, unit
 
-TOO_LARGE = "the device list exceeds what the kubelet accepts, which keeps the last one"
+TOO_LARGE = "the device list exceeds what the kubelet accepts, new devices wait"
 
 
 def names(directory: Path) -> list[str]:
@@ -122,6 +122,24 @@ async def test_a_list_that_is_too_large_to_be_sent_is_not_told(
         assert await health(stream) == {"a": "Healthy", "b": "Unhealthy"}
         await until(lambda: server.sent == steps.table.listed(NAME))
         assert much_later(steps) == {NAME}
+
+
+async def test_of_a_list_that_is_too_large_the_kubelet_gets_what_it_has_until_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise it would take what leaves for Healthy, so that could never go, and what is new would find no room."""
+    steps, new = Steps(), "c" * 60
+    steps.scan(unit("a"), unit("b"))
+    async with served(steps.table, tmp_path) as (server, stream):
+        await health(stream)
+        monkeypatch.setattr(rpc, "MESSAGE_LIMIT", 100)
+        steps.scan(unit("a"), unit(new))
+        server.refresh()
+        assert await health(stream) == {"a": "Healthy", "b": "Unhealthy"}
+        await until(lambda: len(server.sent) == len(steps.table.listed(NAME)) - 1)
+        assert much_later(steps) == {NAME}
+        server.refresh()
+        assert await health(stream) == {"a": "Healthy", new: "Healthy"}
 
 
 class Broken:

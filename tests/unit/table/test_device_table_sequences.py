@@ -1,7 +1,7 @@
 """Whatever happens in whatever order: nothing in use is dropped, nothing is held twice, nothing is lost.
 
 The machine plays the node, the admin and the kubelet around one table. Its kubelet knows of each resource what
-was last sent, allocates what it takes to be healthy and free, and answers List late and out of order. Its disk has what
+was last sent, hears of a list at any time after it was made, allocates what it takes to be healthy and free, and answers List late and out of order. Its disk has what
 each object's agent wrote before it offered anything; the agent may be killed at any moment, and start with another
 configuration, or as that of another object.
 """
@@ -15,7 +15,7 @@ from device_agent.runtime.errors import AllocationRefused
 from device_agent.select.unit import Unit
 from device_agent.table.device_table import DeviceTable
 from device_agent.table.holders import Holder
-from device_agent.table.snapshot import Health
+from device_agent.table.snapshot import Advertised, Health
 from device_agent.table.usage import UNSEEN_SECONDS
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -57,6 +57,7 @@ class Node(RuleBasedStateMachine):
         self.replicas = 1
         self.present = set(HARDWARE)
         self.kubelet: dict[str, dict[str, bool]] = {}
+        self.writing: dict[str, tuple[Advertised, ...]] = {}
         self.allocating: dict[int, Grant] = {}
         self.pods: list[Grant] = []
         self.lists: list[tuple[float, dict[str, dict[str, tuple[Holder, ...]]]]] = []
@@ -104,10 +105,14 @@ class Node(RuleBasedStateMachine):
         now = self.lists_now()
         assert changed == {n for n in now.keys() | self.told.keys() if now.get(n) != self.told.get(n)}
         self.told = now
-        for name in self.kubelet.keys() - now.keys():
-            del self.kubelet[name]  # its server ends, and the kubelet takes all of it for unhealthy
+        for of_name in (self.kubelet, self.writing):
+            for name in of_name.keys() - now.keys():
+                del of_name[name]  # its server ends, and the kubelet takes all of it for unhealthy
         for name, ids in self.kubelet.items():
             assert not any(ids[i] for i in ids.keys() - now[name].keys()), "dropped before it was told as unhealthy"
+        for name, listed in self.writing.items():
+            healthy = {a.id for a in listed if a.healthy}
+            assert healthy <= now[name].keys(), "dropped while a list with it as healthy was on its way"
 
     # Events
 
@@ -122,9 +127,26 @@ class Node(RuleBasedStateMachine):
             self.send_one(name)
 
     def send_one(self, name: str) -> None:
-        listed = self.table.listed(name)
+        if name in self.writing:
+            self.end_write(name)
+        self.writing[name] = self.table.listed(name)
+        self.end_write(name)
+
+    def end_write(self, name: str) -> None:
+        listed = self.writing.pop(name)
         self.kubelet[name] = {a.id: a.healthy for a in listed}
         self.table.told(name, listed, now=self.now)
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.told.keys() - self.writing.keys())
+    def begin_to_write(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.told.keys() - self.writing.keys())))
+        self.writing[name] = self.table.listed(name)
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.writing)
+    def write_at_last(self, data: st.DataObject) -> None:
+        self.end_write(data.draw(st.sampled_from(sorted(self.writing))))
 
     @rule(data=st.data())
     @precondition(lambda self: self.told)
@@ -262,7 +284,7 @@ class Node(RuleBasedStateMachine):
             self.pods += self.allocating.values()  # the answers had arrived
         self.allocating = {}
         self.table = DeviceTable(document(*map(resource, sorted(self.entries))))
-        self.told, self.kubelet, self.lists, self.since = {}, {}, [], {}
+        self.told, self.kubelet, self.writing, self.lists, self.since = {}, {}, {}, [], {}
         others = [claim for number, claims in sorted(self.disk.items()) if number != self.object for claim in claims]
         own = self.disk.get(self.object, ())
         self.heard(self.table.apply_claims(own, others, now=self.now, wall=wall(self.now)))

@@ -67,6 +67,31 @@ def test_an_id_that_was_healthy_in_between_has_to_be_told_anew():
     assert steps.list({}) == {NAME}
 
 
+def test_an_id_that_a_list_on_its_way_has_as_healthy_stays():
+    steps = gone()
+    steps.send()
+    steps.scan(unit("a"), unit("b"))
+    on_its_way = steps.table.listed(NAME)
+    steps.scan(unit("a"))
+    assert steps.list({}) == frozenset()
+    steps.table.told(NAME, on_its_way, now=steps.now)
+    assert steps.list({}) == frozenset()
+    steps.send()
+    assert steps.list({}) == {NAME}
+
+
+def test_a_late_list_with_an_id_as_unhealthy_says_nothing_of_one_that_is_healthy_now():
+    steps = Steps()
+    steps.scan(unit("a"), unit("b", problem=BROKEN))
+    late = steps.table.listed(NAME)
+    steps.scan(unit("a"), unit("b"))
+    steps.table.told(NAME, late, now=steps.now)
+    steps.scan(unit("a"))
+    assert steps.list({}) == frozenset()
+    steps.send()
+    assert steps.list({}) == {NAME}
+
+
 def test_what_was_told_of_one_name_says_nothing_of_another():
     steps = Steps(resource(), resource(OTHER))
     steps.scan(unit("a"), unit("b"), unit("c", name=OTHER))
