@@ -149,7 +149,7 @@ async def _lead(
 
     def reconsider() -> None:
         for config in configs:
-            pacer.enqueue(config.identity.name)
+            pacer.enqueue(config.ref.name)
 
     cache = ClusterCache(
         namespace=settings.namespace,
@@ -273,7 +273,7 @@ async def _resync(
             wait = 5.0
             continue
         if changed := configs.replace(found, version=version):
-            for name in {*changed, *(c.identity.name for c in configs)}:
+            for name in {*changed, *(c.ref.name for c in configs)}:
                 queue.add(name)
         listed.set()
         wait = seconds

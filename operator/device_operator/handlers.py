@@ -40,7 +40,7 @@ def make_registry(
         if not moved:
             return  # our own status writes come back
         # what one object takes or frees, another may be waiting for
-        for concerned in {name, *(c.identity.name for c in configs)}:
+        for concerned in {name, *(c.ref.name for c in configs)}:
             enqueue(concerned)
 
     return registry

@@ -15,7 +15,7 @@ from device_operator.runtime import errors
 from device_operator.runtime.settings import Settings
 from device_operator.spec import catalogue
 from device_operator.spec.caveats import caveats
-from device_operator.spec.model import Identity, Spec
+from device_operator.spec.model import ConfigRef, Spec
 from device_operator.spec.parsing import parse_spec
 
 NO_UID = "00000000-0000-0000-0000-000000000000"
@@ -67,8 +67,8 @@ def render_file(filename: str, settings: RenderSettings) -> Rendered:
         if (before := names_at.setdefault(name, where)) != where:
             raise errors.UsageError(f"{filename}: {where}: {name} is the name of {before} already; choose another")
         spec = _spec(document, f"{filename}: {where}: {name}")
-        identity = Identity(name, str(document["metadata"].get("uid") or NO_UID))
-        manifests.append(dump_yaml(render(identity, spec, settings)))
+        ref = ConfigRef(name, str(document["metadata"].get("uid") or NO_UID))
+        manifests.append(dump_yaml(render(ref, spec, settings)))
         remarks += (f"{filename}: {where}: {name}: {text}" for text in caveats(spec))
     return Rendered("".join(manifests), tuple(remarks))
 

@@ -23,7 +23,7 @@ from device_operator.render.manifests import Manifest, RenderSettings, render
 from device_operator.runtime import errors
 from device_operator.runtime.workers import Pass
 from device_operator.spec.acceptance import Accepted, Rejected, accept
-from device_operator.spec.model import Identity
+from device_operator.spec.model import ConfigRef
 from device_operator.spec.placement import Assignment, OtherConfig, assignment
 from device_operator.status import pacing
 from device_operator.status.conditions import ACCEPTED, PROGRESSING, by_type
@@ -109,12 +109,12 @@ class Reconciler:
             # ownerReferences clean up, with or without us
             self._forget(name)
             return Pass(result="gone")
-        identity, memory = config.identity, self._memory(config.identity)
+        ref, memory = config.ref, self._memory(config.ref)
         nodes = tuple(self._cache.nodes)
         others = self._configs.others(name, daemonsets=self._cache.daemonsets_of)
         verdict = self._judge(config, others)
         self._configs.judged(config, accepted=isinstance(verdict, Accepted))
-        in_force = verdict.spec if isinstance(verdict, Accepted) else running(self._cache.daemonsets_of(identity))
+        in_force = verdict.spec if isinstance(verdict, Accepted) else running(self._cache.daemonsets_of(ref))
         assigned = assignment(in_force, nodes=nodes, others=others) if in_force else Assignment({})
         manifests: tuple[Manifest, ...] = ()
         problems: list[ApplyProblem] = []
@@ -124,18 +124,18 @@ class Reconciler:
             if verdict.spec.paused:
                 memory.orphans = {}
             else:
-                problems, failure = await self._apply(identity, manifests)
+                problems, failure = await self._apply(ref, manifests)
                 failure = await self._clean(config, assigned, memory) or failure
-        observed = await self._observe(identity, assigned, tuple(problems), memory)
+        observed = await self._observe(ref, assigned, tuple(problems), memory)
         assigned = with_reported(
             assigned,
             others=others,
             on_node=self._cache.inventories_on,
-            mine=identity,
+            mine=ref,
             agents_of=lambda config: {pod.node for pod in self._cache.pods_of(config) if not pod.deleting},
         )
         new = compute(
-            identity,
+            ref,
             generation=config.generation,
             verdict=verdict,
             observed=observed,
@@ -160,7 +160,7 @@ class Reconciler:
             assert config.problem is not None
             return Rejected.invalid(config.problem)
         return accept(
-            config.identity,
+            config.ref,
             config.spec,
             nodes=self._cache.nodes,
             others=others,
@@ -169,23 +169,23 @@ class Reconciler:
         )
 
     def _rendered(self, config: Config, verdict: Accepted, memory: _Memory) -> tuple[Manifest, ...]:
-        key = (config.generation, config.identity.uid)
+        key = (config.generation, config.ref.uid)
         if memory.rendered is None or memory.rendered[0] != key:
-            memory.rendered = (key, render(config.identity, verdict.spec, self._settings.render))
+            memory.rendered = (key, render(config.ref, verdict.spec, self._settings.render))
         return memory.rendered[1]
 
     async def _apply(
-        self, identity: Identity, manifests: Iterable[Manifest]
+        self, ref: ConfigRef, manifests: Iterable[Manifest]
     ) -> tuple[list[ApplyProblem], Exception | None]:
         """What could not be written, pool by pool; and the refusal that is worth another try soon."""
-        owned = {(o.kind, o.name): o for o in self._cache.owned(identity.name)}
+        owned = {(o.kind, o.name): o for o in self._cache.owned(ref.name)}
         problems: dict[str, ApplyProblem] = {}
         failure: Exception | None = None
         for manifest in manifests:
             if manifest.pool in problems:
                 continue  # a DaemonSet without its ConfigMap makes pods that cannot start
             try:
-                await self._applier.ensure(manifest, owner=identity, live=owned.get((manifest.kind, manifest.name)))
+                await self._applier.ensure(manifest, owner=ref, live=owned.get((manifest.kind, manifest.name)))
             except errors.ForeignOwnerError as error:
                 problems[manifest.pool] = ApplyProblem(manifest.pool, "NotOwned", str(error))
             except ApiError as error:
@@ -193,9 +193,7 @@ class Reconciler:
                 text = f"{manifest.kind} {manifest.name} cannot be written: {error.message}"
                 problems[manifest.pool] = ApplyProblem(manifest.pool, "ApplyFailed", text)
         for problem in problems.values():
-            logger.warning(
-                "not applied", extra={"config": identity.name, "pool": problem.pool, "error": problem.message}
-            )
+            logger.warning("not applied", extra={"config": ref.name, "pool": problem.pool, "error": problem.message})
         return list(problems.values()), failure
 
     async def _clean(self, config: Config, assigned: Assignment, memory: _Memory) -> ApiError | None:
@@ -209,13 +207,13 @@ class Reconciler:
             await self._clean_objects(config, assigned, memory)
             await self._clean_inventories(config, assigned, memory)
         except ApiError as error:
-            logger.warning("not cleaned", extra={"config": config.identity.name, "error": str(error)})
+            logger.warning("not cleaned", extra={"config": config.ref.name, "error": str(error)})
             return error
         return None
 
     async def _clean_objects(self, config: Config, assigned: Assignment, memory: _Memory) -> None:
-        uid = config.identity.uid
-        mine = [o for o in self._cache.owned(config.identity.name) if o.owner_uid == uid and not o.deleting]
+        uid = config.ref.uid
+        mine = [o for o in self._cache.owned(config.ref.name) if o.owner_uid == uid and not o.deleting]
         kept = {(m.kind, m.name) for m in (memory.rendered or ((), ()))[1]}
         rolled = {o.pool for o in mine if _rolled_out(o)}
         for owned in sorted(mine, key=lambda o: o.kind, reverse=True):  # pods first, then what they have mounted
@@ -232,10 +230,10 @@ class Reconciler:
         A restart of this process forgets since when. But an agent writes every ten minutes, so a node whose inventory
         is older than that has had no agent for the rest of the time.
         """
-        identity, now, clock = config.identity, self._now(), self._clock()
+        ref, now, clock = config.ref, self._now(), self._clock()
         kept = {node for nodes in assigned.nodes.values() for node in nodes}
-        kept |= {pod.node for pod in self._cache.pods_of(identity.name) if pod.node and not pod.deleting}
-        inventories = [i for i in self._cache.inventories_of(identity.name) if i.owner_uid == identity.uid]
+        kept |= {pod.node for pod in self._cache.pods_of(ref.name) if pod.node and not pod.deleting}
+        inventories = [i for i in self._cache.inventories_of(ref.name) if i.owner_uid == ref.uid]
         since, memory.orphans = memory.orphans, {}
         for inventory in inventories:
             if inventory.node not in kept:
@@ -250,17 +248,17 @@ class Reconciler:
             except ApiError as error:
                 if not (error.not_found or error.conflict):
                     raise
-            logger.info("inventory deleted", extra={"config": identity.name, "node": inventory.node})
+            logger.info("inventory deleted", extra={"config": ref.name, "node": inventory.node})
 
     async def _observe(
         self,
-        identity: Identity,
+        ref: ConfigRef,
         assigned: Assignment,
         problems: tuple[ApplyProblem, ...],
         memory: _Memory,
     ) -> Observed:
-        cache, name = self._cache, identity.name
-        daemonsets = cache.daemonsets_of(identity)
+        cache, name = self._cache, ref.name
+        daemonsets = cache.daemonsets_of(ref)
         pods = cache.pods_of(name)
         starting = sorted(p.name for p in pods if not p.deleting and not p.ready and p.waiting_reason in UNTOLD)
         lacking = self._lacking(assigned, {pod.node for pod in pods}, starting, memory)
@@ -270,7 +268,7 @@ class Reconciler:
             nodes=tuple(cache.nodes),
             daemonsets=daemonsets,
             pods=pods,
-            inventories=tuple(i for i in cache.inventories_of(name) if i.owner_uid == identity.uid),
+            inventories=tuple(i for i in cache.inventories_of(name) if i.owner_uid == ref.uid),
             failed_creates=await cache.failed_creates(self._client, poor),
             pod_warnings=await cache.pod_warnings(self._client, starting[:_PODS_ASKED]),
             complete=cache.complete,
@@ -293,7 +291,7 @@ class Reconciler:
 
     async def _write_status(self, config: Config, new: dict[str, Any], observed: Observed, memory: _Memory) -> float:
         """Seconds until a write that had to wait; infinite where none does."""
-        identity = config.identity
+        ref = config.ref
         wait = pacing.wait(config.status, new, last=memory.last_write, now=self._clock(), pace=self._settings.pace)
         if wait is not None and wait > 0:
             return wait
@@ -302,14 +300,14 @@ class Reconciler:
             notices += health_transitions(memory.inventories, observed.inventories)
         memory.inventories = observed.inventories
         # before the status: a restart in between finds the old status, and tells the same under the same name
-        await self._events.write(identity, notices)
+        await self._events.write(ref, notices)
         if wait is None:
             return float("inf")
         try:
-            written = await self._client.replace_status(CONFIGS, identity.name, uid=identity.uid, status=new)
+            written = await self._client.replace_status(CONFIGS, ref.name, uid=ref.uid, status=new)
         except ApiError as error:
             if error.not_found:
-                self._configs.drop(identity.name, uid=identity.uid)
+                self._configs.drop(ref.name, uid=ref.uid)
                 return float("inf")
             raise
         memory.last_write = LastWrite(self._clock(), len(json.dumps(new, separators=(",", ":"))))
@@ -342,11 +340,11 @@ class Reconciler:
         # a thousand nodes that settle one after the other are no thousand passes
         return max(min(look for look in looks if look > 0), min(_LEAST_LOOK, settings.resync))
 
-    def _memory(self, identity: Identity) -> _Memory:
-        uid, memory = self._memories.get(identity.name, ("", _Memory()))
-        if uid != identity.uid:
+    def _memory(self, ref: ConfigRef) -> _Memory:
+        uid, memory = self._memories.get(ref.name, ("", _Memory()))
+        if uid != ref.uid:
             memory = _Memory()
-            self._memories[identity.name] = (identity.uid, memory)
+            self._memories[ref.name] = (ref.uid, memory)
         return memory
 
     def _forget(self, name: str) -> None:

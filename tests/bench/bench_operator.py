@@ -20,16 +20,16 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cluster"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "operator"))
 
-from device_operator.cluster.client import ApiError, Client, Object, Resource
+from device_operator.cluster.client import ApiError, ApiResource, Client, Object
 from device_operator.cluster.connection import connect
 from kubeapi import CONFIGS, NAMESPACE, Kube, Owned, both, condition, config, eventually, pool
 from localcluster import Cluster, LocalClusterError, Profile, places
 from measuring import Result, measure, parser
 from operator_process import OperatorProcess
 
-NODES = Resource("", "v1", "nodes")
-PODS = Resource("", "v1", "pods", NAMESPACE)
-INVENTORIES = Resource("device-operator.io", "v1alpha1", "nodedeviceinventories")
+NODES = ApiResource("", "v1", "nodes")
+PODS = ApiResource("", "v1", "pods", NAMESPACE)
+INVENTORIES = ApiResource("device-operator.io", "v1alpha1", "nodedeviceinventories")
 NAME, RESOURCE, DEVICES = "fleet", "example.com/dev", 8
 AT_ONCE = 24
 STAMP = "2026-01-01T00:00:00Z"
@@ -286,7 +286,7 @@ async def _report(client: Client, n: int, config_hash: str, allocated: int) -> N
     await _patch_status(client, INVENTORIES, name, status)
 
 
-async def _patch_status(client: Client, resource: Resource, name: str, status: Object) -> None:
+async def _patch_status(client: Client, resource: ApiResource, name: str, status: Object) -> None:
     path = resource.path(name, subresource="status")
     call: Callable[..., Awaitable[Object]] = client._call  # the product itself has no use for this request
     await call("patch", resource, "PATCH", path, body={"status": status}, content=_MERGE)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from bad_specs import config, entry
 from device_operator.render.manifests import RenderSettings, render
-from device_operator.spec.model import Identity
+from device_operator.spec.model import ConfigRef
 from device_operator.spec.parsing import parse_spec
 from kubeapi import CONFIGMAPS, CONFIGS, DAEMONSETS, NAMESPACE, Kube
 
@@ -53,7 +53,7 @@ ODD = {
 def test_what_is_accepted_can_be_made(given: Mapping[str, Any], kube: Kube) -> None:
     kube.create(f"{CONFIGS}?dryRun=All&fieldValidation=Strict", given)
     made = render(
-        Identity(given["metadata"]["name"], "uid"),
+        ConfigRef(given["metadata"]["name"], "uid"),
         parse_spec(given),
         RenderSettings(namespace=NAMESPACE, agent_image="example.com/agent:1"),
     )

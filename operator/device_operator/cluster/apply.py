@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from device_operator.cluster import cache, views
-from device_operator.cluster.client import ApiError, Client, Object, Resource
+from device_operator.cluster.client import ApiError, ApiResource, Client, Object
 from device_operator.cluster.views import Owned
 from device_operator.render.manifests import Manifest
 from device_operator.runtime import errors
-from device_operator.spec.model import Identity
+from device_operator.spec.model import ConfigRef
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class Applier:
         self._resources = {"DaemonSet": cache.daemonsets(namespace), "ConfigMap": cache.configmaps(namespace)}
         self._equal: dict[tuple[str, str], _Equal] = {}
 
-    async def ensure(self, manifest: Manifest, *, owner: Identity, live: Owned | None) -> bool:
+    async def ensure(self, manifest: Manifest, *, owner: ConfigRef, live: Owned | None) -> bool:
         """Makes the object as rendered; True when something was written. `live`: what the cache knows, None: absent.
 
         Raises:
@@ -73,7 +73,7 @@ class Applier:
                 raise
         logger.info("deleted", extra={"kind": owned.kind, "object": owned.name})
 
-    async def _bring_in_line_with_retries(self, manifest: Manifest, owner: Identity) -> bool:
+    async def _bring_in_line_with_retries(self, manifest: Manifest, owner: ConfigRef) -> bool:
         """Somebody who writes in between, such as the DaemonSet controller its status, makes it read again."""
         for last in (False,) * (_TRIES - 1) + (True,):
             try:
@@ -83,7 +83,7 @@ class Applier:
                     raise
         raise AssertionError("unreachable")
 
-    async def _bring_in_line(self, resource: Resource, manifest: Manifest, owner: Identity) -> bool:
+    async def _bring_in_line(self, resource: ApiResource, manifest: Manifest, owner: ConfigRef) -> bool:
         live = await self._client.get(resource, manifest.name)
         if views.owner_uid(live) and views.owner_uid(live) != owner.uid:
             raise errors.ForeignOwnerError(
@@ -120,7 +120,7 @@ class Applier:
         self._equal[(manifest.kind, manifest.name)] = _Equal(manifest.hash, meta["uid"], version)
 
     @staticmethod
-    def _is_equal(manifest: Manifest, owner: Identity, live: Owned, equal: _Equal | None) -> bool:
+    def _is_equal(manifest: Manifest, owner: ConfigRef, live: Owned, equal: _Equal | None) -> bool:
         meta = manifest.body["metadata"]
         return (
             equal is not None

@@ -16,10 +16,10 @@ from typing import Any, Final, Generic, TypeVar
 from device_agent.contract import names
 
 from device_operator.cluster import views
-from device_operator.cluster.client import UNREACHABLE, ApiError, Client, Object, Resource
+from device_operator.cluster.client import UNREACHABLE, ApiError, ApiResource, Client, Object
 from device_operator.cluster.collection import Change, Collection
 from device_operator.cluster.views import Owned
-from device_operator.spec.model import Identity
+from device_operator.spec.model import ConfigRef
 from device_operator.spec.placement import NodeView
 from device_operator.status.conflicts import offered_hardware
 from device_operator.status.observed import DaemonSetView, FailedCreate, InventoryView, PodView, PodWarning
@@ -28,25 +28,25 @@ logger = logging.getLogger(__name__)
 
 V = TypeVar("V")
 
-NODES: Final = Resource("", "v1", "nodes")
-INVENTORIES: Final = Resource(names.GROUP, names.VERSION, "nodedeviceinventories")
-CONFIGS: Final = Resource(names.GROUP, names.VERSION, "devicepluginconfigs")
+NODES: Final = ApiResource("", "v1", "nodes")
+INVENTORIES: Final = ApiResource(names.GROUP, names.VERSION, "nodedeviceinventories")
+CONFIGS: Final = ApiResource(names.GROUP, names.VERSION, "devicepluginconfigs")
 
 
-def daemonsets(namespace: str) -> Resource:
-    return Resource("apps", "v1", "daemonsets", namespace)
+def daemonsets(namespace: str) -> ApiResource:
+    return ApiResource("apps", "v1", "daemonsets", namespace)
 
 
-def configmaps(namespace: str) -> Resource:
-    return Resource("", "v1", "configmaps", namespace)
+def configmaps(namespace: str) -> ApiResource:
+    return ApiResource("", "v1", "configmaps", namespace)
 
 
-def pods(namespace: str) -> Resource:
-    return Resource("", "v1", "pods", namespace)
+def pods(namespace: str) -> ApiResource:
+    return ApiResource("", "v1", "pods", namespace)
 
 
-def events(namespace: str) -> Resource:
-    return Resource("", "v1", "events", namespace)
+def events(namespace: str) -> ApiResource:
+    return ApiResource("", "v1", "events", namespace)
 
 
 class _Groups(Generic[V]):
@@ -137,11 +137,9 @@ class ClusterCache:
         """DaemonSets and ConfigMaps with the config's label, whoever owns them."""
         return tuple(self._owned.of(config))
 
-    def daemonsets_of(self, identity: Identity) -> tuple[DaemonSetView, ...]:
+    def daemonsets_of(self, ref: ConfigRef) -> tuple[DaemonSetView, ...]:
         """Those that the object owns."""
-        return tuple(
-            o.daemonset for o in self.owned(identity.name) if o.owner_uid == identity.uid and o.daemonset is not None
-        )
+        return tuple(o.daemonset for o in self.owned(ref.name) if o.owner_uid == ref.uid and o.daemonset is not None)
 
     def pods_of(self, config: str) -> tuple[PodView, ...]:
         return tuple(self._pods.of(config))

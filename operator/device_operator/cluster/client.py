@@ -71,7 +71,7 @@ UNREACHABLE: Final = (aiohttp.ClientError, asyncio.TimeoutError, OSError)
 
 
 @dataclass(frozen=True, slots=True)
-class Resource:
+class ApiResource:
     """A kind's address. `group` is empty for core; `namespace` empty for cluster-scoped kinds and all namespaces."""
 
     group: str
@@ -131,17 +131,17 @@ class Client:
             await self._session.close()
             self._session = None
 
-    async def get(self, resource: Resource, name: str) -> Object:
+    async def get(self, resource: ApiResource, name: str) -> Object:
         return await self._call("get", resource, "GET", resource.path(name))
 
     async def discover(self, group: str, version: str) -> Object:
         """The APIResourceList of a group's version: every authenticated client may read it."""
-        resource = Resource(group, version, "")
+        resource = ApiResource(group, version, "")
         return await self._call("discover", resource, "GET", resource.path())
 
     async def pages(
         self,
-        resource: Resource,
+        resource: ApiResource,
         *,
         labels: str = "",
         fields: str = "",
@@ -163,7 +163,7 @@ class Client:
 
     async def watch(
         self,
-        resource: Resource,
+        resource: ApiResource,
         *,
         version: str,
         labels: str = "",
@@ -195,17 +195,17 @@ class Client:
                     raise _error_of(event["object"], code=int(event["object"].get("code", 500)), request=request)
                 yield WatchEvent(event["type"], event["object"])
 
-    async def create(self, resource: Resource, body: Object) -> Object:
+    async def create(self, resource: ApiResource, body: Object) -> Object:
         return await self._call("create", resource, "POST", resource.path(), body=body)
 
-    async def update(self, resource: Resource, body: Object, *, dry_run: bool = False) -> Object:
+    async def update(self, resource: ApiResource, body: Object, *, dry_run: bool = False) -> Object:
         """`body` carries the resourceVersion it was made from: a write that came between is a conflict."""
         params = {"dryRun": "All"} if dry_run else {}
         return await self._call(
             "update", resource, "PUT", resource.path(body["metadata"]["name"]), body=body, params=params
         )
 
-    async def replace_status(self, resource: Resource, name: str, *, uid: str, status: Object) -> Object:
+    async def replace_status(self, resource: ApiResource, name: str, *, uid: str, status: Object) -> Object:
         """The whole status, whatever stood there, if the object still is the one with `uid`."""
         # a merge patch would keep fields that the new status lacks; the test makes a re-created object refuse (422)
         patch = [
@@ -215,7 +215,7 @@ class Client:
         path = resource.path(name, subresource="status")
         return await self._call("patch", resource, "PATCH", path, body=patch, content=_JSON_PATCH)
 
-    async def delete(self, resource: Resource, name: str, *, uid: str) -> None:
+    async def delete(self, resource: ApiResource, name: str, *, uid: str) -> None:
         """The object with exactly this `uid`; its dependents go in the background."""
         body = {
             "apiVersion": "v1",
@@ -228,7 +228,7 @@ class Client:
     async def _call(
         self,
         verb: str,
-        resource: Resource,
+        resource: ApiResource,
         method: str,
         path: str,
         *,
@@ -261,7 +261,7 @@ class Client:
     async def _send(
         self,
         verb: str,
-        resource: Resource,
+        resource: ApiResource,
         method: str,
         path: str,
         *,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from device_operator.cluster.client import PAGE, UNREACHABLE, ApiError, Client, Object, Resource
+from device_operator.cluster.client import PAGE, UNREACHABLE, ApiError, ApiResource, Client, Object
 from device_operator.runtime import errors
 
 logger = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class Collection(Generic[V]):
 
     def __init__(
         self,
-        resource: Resource,
+        resource: ApiResource,
         *,
         prune: Callable[[Object, V | None], V],
         changed: Callable[[Change[V]], None],

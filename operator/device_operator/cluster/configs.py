@@ -12,14 +12,14 @@ from typing import Any, Final
 from device_operator.cluster.client import Object
 from device_operator.cluster.views import moment
 from device_operator.runtime.errors import InvalidSpecError
-from device_operator.spec.model import Identity, Pool, Spec
+from device_operator.spec.model import ConfigRef, Pool, Spec
 from device_operator.spec.parsing import parse_spec
 from device_operator.spec.placement import NodeView, OtherConfig, matches
 from device_operator.status.conditions import was_accepted
 from device_operator.status.observed import DaemonSetView
 from device_operator.status.pools import running
 
-Running = Callable[[Identity], Iterable[DaemonSetView]]
+Running = Callable[[ConfigRef], Iterable[DaemonSetView]]
 """The DaemonSets of an object, as the cache knows them."""
 
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
@@ -34,8 +34,8 @@ class Config:
     problem: InvalidSpecError | None
 
     @property
-    def identity(self) -> Identity:
-        return Identity(self.raw["metadata"]["name"], self.raw["metadata"]["uid"])
+    def ref(self) -> ConfigRef:
+        return ConfigRef(self.raw["metadata"]["name"], self.raw["metadata"]["uid"])
 
     @property
     def generation(self) -> int:
@@ -79,7 +79,7 @@ class ConfigStore:
         if meta["uid"] in self._dropped:
             return False
         before = self._configs.get(meta["name"])
-        if before is not None and before.identity.uid != meta["uid"]:
+        if before is not None and before.ref.uid != meta["uid"]:
             self._drop(before)
             before = None
         if before is None:
@@ -97,15 +97,15 @@ class ConfigStore:
         """True when exactly this object was known."""
         self._dropped.add(uid)
         known = self._configs.get(name)
-        if known is None or known.identity.uid != uid:
+        if known is None or known.ref.uid != uid:
             return False
         self._drop(known)
         return True
 
     def _drop(self, config: Config) -> None:
-        self._dropped.add(config.identity.uid)
-        self._verdicts.pop(config.identity.uid, None)
-        del self._configs[config.identity.name]
+        self._dropped.add(config.ref.uid)
+        self._verdicts.pop(config.ref.uid, None)
+        del self._configs[config.ref.name]
 
     def replace(self, found: Iterable[Object], *, version: int) -> set[str]:
         """A complete list as of resourceVersion `version`: the names that appeared, moved or vanished."""
@@ -127,18 +127,18 @@ class ConfigStore:
 
     def judged(self, config: Config, *, accepted: bool) -> None:
         """The verdict on a generation counts for others from now on, not from when the status has it."""
-        self._verdicts[config.identity.uid] = (config.generation, accepted)
+        self._verdicts[config.ref.uid] = (config.generation, accepted)
 
     def was_accepted(self, config: Config) -> bool:
         """Whether the present generation has been, which is never taken back."""
-        return was_accepted(config.raw) or self._verdicts.get(config.identity.uid) == (config.generation, True)
+        return was_accepted(config.raw) or self._verdicts.get(config.ref.uid) == (config.generation, True)
 
     def accepted(self, config: Config) -> bool | None:
         """How the object's spec counts for others; None: not judged yet.
 
         One that was accepted before an edit keeps its place until the edit is judged: what was accepted earlier wins.
         """
-        generation, accepted = self._verdicts.get(config.identity.uid, (0, False))
+        generation, accepted = self._verdicts.get(config.ref.uid, (0, False))
         if generation == config.generation:
             return accepted
         for condition in config.status.get("conditions", ()):
@@ -152,21 +152,21 @@ class ConfigStore:
         """All but `name`; one that is being deleted still holds its nodes."""
         return tuple(
             OtherConfig(
-                name=other.identity.name,
-                uid=other.identity.uid,
+                name=other.ref.name,
+                uid=other.ref.uid,
                 created=other.created,
                 spec=other.spec,
                 accepted=self.accepted(other),
-                running=_pools(running(daemonsets(other.identity))),
+                running=_pools(running(daemonsets(other.ref))),
             )
-            for other in sorted(self._configs.values(), key=lambda c: c.identity.name)
-            if other.identity.name != name
+            for other in sorted(self._configs.values(), key=lambda c: c.ref.name)
+            if other.ref.name != name
         )
 
     def concerned(self, old: NodeView | None, new: NodeView | None, *, daemonsets: Running = lambda _: ()) -> set[str]:
         """The objects of which a pool matches the node, before or after its change."""
         return {
-            config.identity.name
+            config.ref.name
             for config in self._configs.values()
             if any(
                 matches(pool, node)
@@ -179,7 +179,7 @@ class ConfigStore:
     def _watched(self, config: Config, daemonsets: Running) -> tuple[Pool, ...]:
         if self.accepted(config):
             return _pools(config.spec)
-        return (*_pools(config.spec), *_pools(running(daemonsets(config.identity))))
+        return (*_pools(config.spec), *_pools(running(daemonsets(config.ref))))
 
 
 def _pools(spec: Spec | None) -> tuple[Pool, ...]:

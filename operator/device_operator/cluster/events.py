@@ -13,13 +13,13 @@ from typing import Final
 
 from device_agent.contract import names
 
-from device_operator.cluster.client import UNREACHABLE, ApiError, Client, Object, Resource
-from device_operator.spec.model import Identity
+from device_operator.cluster.client import UNREACHABLE, ApiError, ApiResource, Client, Object
+from device_operator.spec.model import ConfigRef
 from device_operator.status.notices import Notice
 
 logger = logging.getLogger(__name__)
 
-EVENTS: Final = Resource("", "v1", "events", "default")
+EVENTS: Final = ApiResource("", "v1", "events", "default")
 COMPONENT: Final = "device-operator"
 _MAX_MESSAGE: Final = 1024
 """Bytes that the API server takes of an Event's message."""
@@ -49,24 +49,24 @@ class EventWriter:
         self._known: dict[str, None] = {}
         self.dropped = 0
 
-    async def write(self, identity: Identity, notices: Iterable[Notice]) -> None:
+    async def write(self, ref: ConfigRef, notices: Iterable[Notice]) -> None:
         """An Event that cannot be written is logged: telling must not keep the work from being done."""
         for notice in notices:
-            name = event_name(identity, notice)
+            name = event_name(ref, notice)
             if name in self._known:
                 continue
-            if not self._take(identity.uid):
+            if not self._take(ref.uid):
                 self.dropped += 1
-                logger.warning("event dropped", extra={"object": identity.name, "reason": notice.reason})
+                logger.warning("event dropped", extra={"object": ref.name, "reason": notice.reason})
                 continue
             try:
-                await self._client.create(EVENTS, self._body(identity, notice, name))
+                await self._client.create(EVENTS, self._body(ref, notice, name))
             except ApiError as error:
                 if not error.already_exists:
-                    logger.warning("event not written", extra={"object": identity.name, "error": str(error)})
+                    logger.warning("event not written", extra={"object": ref.name, "error": str(error)})
                     continue
             except UNREACHABLE as error:
-                logger.warning("event not written", extra={"object": identity.name, "error": str(error)})
+                logger.warning("event not written", extra={"object": ref.name, "error": str(error)})
                 continue
             self._known[name] = None
             if len(self._known) > _MAX_KNOWN:
@@ -83,7 +83,7 @@ class EventWriter:
         self._tokens[uid] = (tokens - 1.0 if allowed else tokens, now)
         return allowed
 
-    def _body(self, identity: Identity, notice: Notice, name: str) -> Object:
+    def _body(self, ref: ConfigRef, notice: Notice, name: str) -> Object:
         now = self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
         message = notice.message.encode()
         if len(message) > _MAX_MESSAGE:
@@ -95,8 +95,8 @@ class EventWriter:
             "involvedObject": {
                 "apiVersion": names.API_VERSION,
                 "kind": "DevicePluginConfig",
-                "name": identity.name,
-                "uid": identity.uid,
+                "name": ref.name,
+                "uid": ref.uid,
             },
             "type": notice.type,
             "reason": notice.reason,
@@ -110,6 +110,6 @@ class EventWriter:
         }
 
 
-def event_name(identity: Identity, notice: Notice) -> str:
-    what = f"{identity.uid}\n{notice.type}\n{notice.reason}\n{notice.key}"
-    return f"{identity.name}.{hashlib.sha256(what.encode()).hexdigest()[:16]}"
+def event_name(ref: ConfigRef, notice: Notice) -> str:
+    what = f"{ref.uid}\n{notice.type}\n{notice.reason}\n{notice.key}"
+    return f"{ref.name}.{hashlib.sha256(what.encode()).hexdigest()[:16]}"

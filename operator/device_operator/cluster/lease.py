@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from device_operator.cluster.client import UNREACHABLE, ApiError, Client, Object, Resource
+from device_operator.cluster.client import UNREACHABLE, ApiError, ApiResource, Client, Object
 from device_operator.runtime import errors
 
 logger = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class Election:
         self._settings = settings
         self._clock = clock
         self._now = now
-        self._resource = Resource("coordination.k8s.io", "v1", "leases", settings.namespace)
+        self._resource = ApiResource("coordination.k8s.io", "v1", "leases", settings.namespace)
         self._seen: tuple[str, Any] = ("", None)
         self._seen_at = clock()
         self._lease: Object | None = None

@@ -29,7 +29,7 @@ from device_operator.spec.agent_settings import (
 )
 from device_operator.spec.caveats import note
 from device_operator.spec.driver_access import CONTAINER, PRIVILEGED_SELINUX_TYPE, pod_needs
-from device_operator.spec.model import Identity, Pool, Spec
+from device_operator.spec.model import ConfigRef, Pool, Spec
 from device_operator.spec.scheduling import OS_LABEL, Expression, Operator, Term
 
 AGENT_CONTAINER: Final = "agent"
@@ -86,12 +86,12 @@ class Manifest:
     hash: str
 
 
-def render(identity: Identity, spec: Spec, settings: RenderSettings) -> tuple[Manifest, ...]:
+def render(ref: ConfigRef, spec: Spec, settings: RenderSettings) -> tuple[Manifest, ...]:
     """For each pool in order: its ConfigMap, then its DaemonSet.
 
     Some milliseconds per pool: a caller that renders one generation again and again keeps the answer.
     """
-    return tuple(manifest for pool in spec.pools for manifest in _pool(identity, spec, pool, settings))
+    return tuple(manifest for pool in spec.pools for manifest in _pool(ref, spec, pool, settings))
 
 
 def dump_yaml(manifests: Iterable[Manifest]) -> str:
@@ -111,13 +111,13 @@ class _Dumper(yaml.SafeDumper):
 _Dumper.add_representer(str, _Dumper.represent_text)
 
 
-def _pool(identity: Identity, spec: Spec, pool: Pool, settings: RenderSettings) -> Iterable[Manifest]:
+def _pool(ref: ConfigRef, spec: Spec, pool: Pool, settings: RenderSettings) -> Iterable[Manifest]:
     served = spec.document(pool)
     document = dump(served)
     config_hash = hashlib.sha256(document).hexdigest()
-    daemon_set = names.pool_object_name(identity.name, pool.name)
+    daemon_set = names.pool_object_name(ref.name, pool.name)
     config_map = f"{daemon_set}-v{CONTRACT_VERSION}"
-    selector = {names.LABEL_CONFIG: identity.name, names.LABEL_POOL: pool.name}
+    selector = {names.LABEL_CONFIG: ref.name, names.LABEL_POOL: pool.name}
     agent = merged(settings.agent(), pool.agent)
     needs = pod_needs(agent, served)
     values = {
@@ -128,7 +128,7 @@ def _pool(identity: Identity, spec: Spec, pool: Pool, settings: RenderSettings) 
         "config_map": config_map,
         "daemon_set": daemon_set,
         "document": document.decode(),
-        "identity": identity,
+        "ref": ref,
         "labels": {
             "app.kubernetes.io/component": "agent",
             "app.kubernetes.io/managed-by": "device-operator",
@@ -143,8 +143,8 @@ def _pool(identity: Identity, spec: Spec, pool: Pool, settings: RenderSettings) 
             {
                 "apiVersion": names.API_VERSION,
                 "kind": "DevicePluginConfig",
-                "name": identity.name,
-                "uid": identity.uid,
+                "name": ref.name,
+                "uid": ref.uid,
                 "controller": True,
                 "blockOwnerDeletion": True,
             }

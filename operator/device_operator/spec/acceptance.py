@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Final
 
 from device_operator.runtime.errors import InvalidSpecError
-from device_operator.spec.model import Identity, Spec
+from device_operator.spec.model import ConfigRef, Spec
 from device_operator.spec.placement import POOL_OVERLAP, RESOURCE_CONFLICT, NodeView, OtherConfig, assignment, describe
 
 INVALID_SPEC: Final = "InvalidSpec"
@@ -36,7 +36,7 @@ class Rejected:
 
 
 def accept(
-    identity: Identity,
+    ref: ConfigRef,
     spec: Spec,
     *,
     nodes: Iterable[NodeView],
@@ -51,7 +51,7 @@ def accept(
     """
     if already:
         return Accepted(spec)
-    order = (created, identity.name)
+    order = (created, ref.name)
     earlier = [replace(o, accepted=True) if o.accepted is None and (o.created, o.name) < order else o for o in others]
     found = assignment(spec, nodes=nodes, others=earlier)
     for reason in (POOL_OVERLAP, RESOURCE_CONFLICT):

@@ -11,7 +11,7 @@ from device_operator.spec.scheduling import EVERY_TAINT, Term, Toleration
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class ConfigRef:
     """A DevicePluginConfig."""
 
     name: str

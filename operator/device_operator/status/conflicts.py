@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Final
 
-from device_operator.spec.model import Identity
+from device_operator.spec.model import ConfigRef
 from device_operator.spec.placement import (
     DEVICE_CONFLICT,
     RESOURCE_CONFLICT,
@@ -27,7 +27,7 @@ def with_reported(
     *,
     others: Iterable[OtherConfig],
     on_node: Callable[[str], Iterable[InventoryView]],
-    mine: Identity,
+    mine: ConfigRef,
     agents_of: Callable[[str], Container[str | None]],
 ) -> Assignment:
     """With the conflicts that no written name shows: what placeholders came to on a node may be another's name.

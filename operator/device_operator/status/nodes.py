@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from device_operator.spec import scheduling
-from device_operator.spec.model import Identity
+from device_operator.spec.model import ConfigRef
 from device_operator.spec.placement import RESOURCE_CONFLICT, NodeView
 from device_operator.status.observed import FailedCreate, InventoryView, Observed, PodView
 from device_operator.status.pools import PoolView, pool_daemonset
@@ -93,7 +93,7 @@ def settles_at(node: NodeView, settings: StatusSettings) -> datetime:
 
 
 def judge(
-    identity: Identity,
+    ref: ConfigRef,
     pools: Iterable[PoolView],
     observed: Observed,
     *,
@@ -108,7 +108,7 @@ def judge(
     `conflicts`: node -> reason and sentence on what another object's agent serves there too.
     """
     judged = _Judge(
-        identity,
+        ref,
         observed,
         settings,
         paused=paused,
@@ -123,7 +123,7 @@ class _Judge:
 
     def __init__(
         self,
-        identity: Identity,
+        ref: ConfigRef,
         observed: Observed,
         settings: StatusSettings,
         *,
@@ -132,7 +132,7 @@ class _Judge:
         conflicts: Mapping[str, tuple[str, str]],
     ) -> None:
         self._conflicts = conflicts
-        self._identity = identity
+        self._identity = ref
         self._settings = settings
         self._now = observed.now
         self._paused = paused
@@ -140,9 +140,9 @@ class _Judge:
         self._nodes = {node.name: node for node in observed.nodes}
         self._pods: defaultdict[tuple[str, str], list[PodView]] = defaultdict(list)
         for pod in observed.pods:
-            if pod.config == identity.name and pod.node:
+            if pod.config == ref.name and pod.node:
                 self._pods[pod.pool, pod.node].append(pod)
-        self._inventories = {i.node: i for i in observed.inventories if i.owner_uid == identity.uid}
+        self._inventories = {i.node: i for i in observed.inventories if i.owner_uid == ref.uid}
         self._failed_creates = _latest(observed.failed_creates)
         self._warnings = {warning.pod: warning for warning in observed.pod_warnings}
 

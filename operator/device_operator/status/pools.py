@@ -9,7 +9,7 @@ from device_operator.render.manifests import ANNOTATION_CONFIG_HASH, ANNOTATION_
 from device_operator.spec import scheduling
 from device_operator.spec.acceptance import Accepted
 from device_operator.spec.caveats import EnvClash, env_clashes, noted, nvml_entries
-from device_operator.spec.model import Identity, Pool, Spec
+from device_operator.spec.model import ConfigRef, Pool, Spec
 from device_operator.spec.placement import Assignment
 from device_operator.spec.scheduling import Toleration
 from device_operator.status.observed import ApplyProblem, DaemonSetView, Observed
@@ -43,12 +43,12 @@ class PoolView:
     nvml: frozenset[str] = frozenset()
 
 
-def pool_daemonset(identity: Identity, pool: str) -> str:
-    return names.pool_object_name(identity.name, pool)
+def pool_daemonset(ref: ConfigRef, pool: str) -> str:
+    return names.pool_object_name(ref.name, pool)
 
 
 def wanted_pools(
-    identity: Identity,
+    ref: ConfigRef,
     verdict: Accepted,
     *,
     observed: Observed,
@@ -65,7 +65,7 @@ def wanted_pools(
             config_hash=rendered[pool.name].config_hash if pool.name in rendered else "",
             template_hash=rendered[pool.name].template_hash if pool.name in rendered else "",
             tolerations=pool.effective_tolerations,
-            applied=pool_daemonset(identity, pool.name) in existing,
+            applied=pool_daemonset(ref, pool.name) in existing,
             problem=problems.get(pool.name),
             clashes=env_clashes(verdict.spec.document(pool)),
             nvml=nvml_entries(verdict.spec.document(pool)),

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from device_operator.render.manifests import Manifest
 from device_operator.spec.acceptance import Accepted, Rejected
-from device_operator.spec.model import Identity
+from device_operator.spec.model import ConfigRef
 from device_operator.spec.placement import Assignment, assignment, describe
 from device_operator.status import conditions
 from device_operator.status.conditions import PROGRESSING, Situation, by_type
@@ -31,7 +31,7 @@ _COUNTS: Final = ("devices", "healthy", "capacity", "allocated")
 
 
 def compute(
-    identity: Identity,
+    ref: ConfigRef,
     *,
     generation: int,
     verdict: Accepted | Rejected,
@@ -55,11 +55,11 @@ def compute(
         assigned = assignment(in_force, nodes=observed.nodes, others=()) if in_force else Assignment({})
     pools: tuple[PoolView, ...] = ()
     if isinstance(verdict, Accepted):
-        pools = wanted_pools(identity, verdict, observed=observed, assigned=assigned, manifests=manifests)
+        pools = wanted_pools(ref, verdict, observed=observed, assigned=assigned, manifests=manifests)
     elif in_force is not None:
         pools = running_pools(in_force, observed=observed, assigned=assigned)
     reports = judge(
-        identity,
+        ref,
         pools,
         observed,
         settings=settings,

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from device_operator.render.manifests import ANNOTATION_CONFIG_HASH, ANNOTATION_TEMPLATE, RenderSettings
-from device_operator.spec.model import Identity, Spec
+from device_operator.spec.model import ConfigRef, Spec
 from device_operator.spec.parsing import parse_spec
 from device_operator.spec.placement import NodeView
 from device_operator.spec.scheduling import Taint
@@ -12,7 +12,7 @@ from device_operator.status.observed import DaemonSetView, InventoryView, PodVie
 from device_operator.status.pools import pool_daemonset
 
 NOW = datetime(2026, 6, 1, 12, 0, 0, tzinfo=UTC)
-LAB = Identity("lab", "uid-lab")
+LAB = ConfigRef("lab", "uid-lab")
 KVM = "example.com/kvm"
 SETTINGS = RenderSettings(namespace="device-operator", agent_image="registry.example.com/agent:1")
 

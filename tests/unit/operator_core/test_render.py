@@ -11,7 +11,7 @@ from device_agent.contract import names
 from device_agent.contract.document import parse
 from device_operator.render import manifests as module
 from device_operator.render.manifests import ANNOTATION_CONFIG_HASH, ANNOTATION_TEMPLATE, Manifest, dump_yaml, render
-from device_operator.spec.model import Identity
+from device_operator.spec.model import ConfigRef
 from device_operator.spec.placement import matches
 from device_operator.spec.scheduling import Expression, Operator, Term, selects
 from hypothesis import example, given, settings
@@ -253,7 +253,7 @@ def test_any_text_survives_the_template(value: str, uid: str):
         "resources": [entry(inject={"env": [{"name": "A", "value": value.replace("{", "{{").replace("}", "}}")}]})]
     }
     agent = {"env": [{"name": "A", "value": value}]}
-    config_map, daemon_set = render(Identity("lab", uid), spec(**fields, agent=agent), SETTINGS)
+    config_map, daemon_set = render(ConfigRef("lab", uid), spec(**fields, agent=agent), SETTINGS)
     document = parse(config_map.body["data"][names.CONFIG_FILE])
     assert document.resources[0].inject.env[0].value == fields["resources"][0]["inject"]["env"][0]["value"]  # type: ignore[index]
     env = daemon_set.body["spec"]["template"]["spec"]["containers"][0]["env"]

@@ -9,7 +9,7 @@ from device_operator.cluster.apply import Applier
 from device_operator.cluster.client import ApiError, Client
 from device_operator.render.manifests import Manifest
 from device_operator.runtime import errors
-from device_operator.spec.model import Identity
+from device_operator.spec.model import ConfigRef
 
 OWNER = {"apiVersion": "device-operator.io/v1alpha1", "kind": "DevicePluginConfig", "name": "c", "uid": "owner"}
 BODY: dict[str, Any] = {
@@ -55,7 +55,7 @@ async def test_a_conflict_is_read_anew() -> None:
         raise busy_create
 
     busy.create = refuse  # type: ignore[attr-defined]
-    assert await applier.ensure(MANIFEST, owner=Identity("c", "owner"), live=None)
+    assert await applier.ensure(MANIFEST, owner=ConfigRef("c", "owner"), live=None)
     assert busy.reads == 3
     assert busy.live["spec"] == BODY["spec"]
 
@@ -64,7 +64,7 @@ async def test_a_writer_that_never_rests_is_left_to_the_back_off() -> None:
     busy = Busy(conflicts=100)
     applier = Applier(cast("Client", busy), namespace="n")
     with pytest.raises(ApiError, match="modified"):
-        await applier._bring_in_line_with_retries(MANIFEST, Identity("c", "owner"))
+        await applier._bring_in_line_with_retries(MANIFEST, ConfigRef("c", "owner"))
     assert busy.reads < 10
 
 
@@ -72,7 +72,7 @@ async def test_an_object_of_an_earlier_config_of_the_same_name_is_left_to_the_ga
     busy = Busy(conflicts=0)
     applier = Applier(cast("Client", busy), namespace="n")
     with pytest.raises(errors.ForeignOwnerError, match="earlier DevicePluginConfig"):
-        await applier._bring_in_line_with_retries(MANIFEST, Identity("c", "another"))
+        await applier._bring_in_line_with_retries(MANIFEST, ConfigRef("c", "another"))
     assert busy.live["spec"] != BODY["spec"]
 
 
@@ -87,5 +87,5 @@ async def test_a_configmap_that_was_made_immutable_is_made_anew() -> None:
     busy.delete = delete  # type: ignore[attr-defined]
     applier = Applier(cast("Client", busy), namespace="n")
     manifest = replace(MANIFEST, kind="ConfigMap")
-    assert await applier._bring_in_line_with_retries(manifest, Identity("c", "owner"))
+    assert await applier._bring_in_line_with_retries(manifest, ConfigRef("c", "owner"))
     assert deleted == ["d u"]

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
-from device_operator.cluster.client import UNREACHABLE, ApiError, Client, Resource
+from device_operator.cluster.client import UNREACHABLE, ApiError, ApiResource, Client
 from device_operator.cluster.connection import Connection, connect
 from device_operator.runtime import errors
 from kubernetes.aio.client.configuration import Configuration
 
-NODES = Resource("", "v1", "nodes")
+NODES = ApiResource("", "v1", "nodes")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Serve = Callable[[Handler], Awaitable[Client]]
 

@@ -11,7 +11,7 @@ from device_operator.cluster.apply import RESTARTED_AT, wanted_from
 from device_operator.cluster.cache import ClusterCache
 from device_operator.cluster.collection import Change
 from device_operator.render.manifests import RenderSettings, render
-from device_operator.spec.model import Identity
+from device_operator.spec.model import ConfigRef
 from device_operator.spec.parsing import parse_spec
 from device_operator.spec.placement import NodeView, matches
 from device_operator.status.pools import running
@@ -140,7 +140,7 @@ def test_what_a_daemonset_was_rendered_from_is_read_back() -> None:
     }
     spec = parse_spec({"metadata": {"name": "lab"}, "spec": given})
     settings = RenderSettings(namespace="x", agent_image="example.com/agent:1")
-    _, manifest = render(Identity("lab", "uid"), spec, settings)
+    _, manifest = render(ConfigRef("lab", "uid"), spec, settings)
     raw = copy.deepcopy(manifest.body)
     raw["metadata"] |= {"uid": "u", "generation": 1}
     raw["spec"]["template"]["spec"]["tolerations"].append({"key": "b", "operator": "Gt", "value": "1"})

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 from device_operator.cluster import collection
-from device_operator.cluster.client import Client, Resource, WatchEvent
+from device_operator.cluster.client import ApiResource, Client, WatchEvent
 from device_operator.cluster.collection import Change, Collection
 
 
@@ -49,7 +49,7 @@ async def test_a_watch_that_ends_at_once_is_opened_again_after_a_wait(
     server = Server(*(list(stream) for _ in range(4)))
     changes: list[Change[dict[str, Any]]] = []
     watched: Collection[dict[str, Any]] = Collection(
-        Resource("", "v1", "nodes"), prune=lambda raw, _: raw, changed=changes.append
+        ApiResource("", "v1", "nodes"), prune=lambda raw, _: raw, changed=changes.append
     )
     task = asyncio.create_task(watched.run(cast("Client", server)))
     async with asyncio.timeout(5):

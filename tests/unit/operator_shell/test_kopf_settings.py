@@ -55,7 +55,7 @@ def test_a_complete_list_brings_what_events_missed() -> None:
     store.put(config("stays", uid="stays"))
     store.put(config("vanished", uid="vanished"))
     assert store.replace([config("stays", uid="stays"), config("new", uid="new")], version=9) == {"vanished", "new"}
-    assert {c.identity.name for c in store} == {"stays", "new"}
+    assert {c.ref.name for c in store} == {"stays", "new"}
 
 
 def test_how_others_count() -> None:

@@ -12,7 +12,7 @@ from device_operator.cluster import cache as kinds
 from device_operator.cluster import views
 from device_operator.cluster.apply import Applier
 from device_operator.cluster.cache import ClusterCache
-from device_operator.cluster.client import ApiError, Client, Resource
+from device_operator.cluster.client import ApiError, ApiResource, Client
 from device_operator.cluster.collection import Change
 from device_operator.cluster.configs import ConfigStore
 from device_operator.cluster.events import EventWriter
@@ -50,25 +50,25 @@ class Api:
         if hook := self.before.pop(verb, None):
             hook()
 
-    async def create(self, resource: Resource, body: dict[str, Any]) -> dict[str, Any]:
+    async def create(self, resource: ApiResource, body: dict[str, Any]) -> dict[str, Any]:
         await self._called("create")
         self.written.append(("create", resource.plural))
         if (resource.plural, body["metadata"]["name"]) in self.objects:
             raise ApiError(code=409, reason="AlreadyExists", message="exists", request="create")
         return self.stored(resource.plural, body)
 
-    async def get(self, resource: Resource, name: str) -> dict[str, Any]:
+    async def get(self, resource: ApiResource, name: str) -> dict[str, Any]:
         await self._called("get")
         return copy.deepcopy(self.objects[resource.plural, name])
 
-    async def update(self, resource: Resource, body: dict[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
+    async def update(self, resource: ApiResource, body: dict[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
         await self._called("update")
         if dry_run:
             return body
         self.written.append(("update", resource.plural))
         return self.stored(resource.plural, body)
 
-    async def delete(self, resource: Resource, name: str, *, uid: str) -> None:
+    async def delete(self, resource: ApiResource, name: str, *, uid: str) -> None:
         self.written.append(("delete", resource.plural))
         if self.objects[resource.plural, name]["metadata"]["uid"] == uid:
             del self.objects[resource.plural, name]
@@ -78,7 +78,7 @@ class Api:
         yield {"items": self.events.get(fields, [])}
 
     async def replace_status(
-        self, resource: Resource, name: str, *, uid: str, status: dict[str, Any]
+        self, resource: ApiResource, name: str, *, uid: str, status: dict[str, Any]
     ) -> dict[str, Any]:
         await self._called("status")
         if (resource.plural, name) not in self.objects:
@@ -116,7 +116,7 @@ class World:
         )
 
     def _reconsider(self) -> None:
-        self.enqueued += [c.identity.name for c in self.configs]
+        self.enqueued += [c.ref.name for c in self.configs]
 
     def apply(self, name: str, *, resource: str = "example.com/x", told: bool = True, **spec: Any) -> dict[str, Any]:
         """As kubectl does; `told`: kopf's event has arrived."""
@@ -301,7 +301,7 @@ def test_a_list_that_is_older_than_an_event_neither_hides_nor_revives(world: Wor
     world.apply("new")
 
     assert world.configs.replace(listed, version=version) == set()
-    assert {c.identity.name for c in world.configs} == {"stays", "new"}
+    assert {c.ref.name for c in world.configs} == {"stays", "new"}
 
 
 def test_the_answer_to_a_write_does_not_revive_an_object(world: World) -> None:
@@ -313,7 +313,7 @@ def test_the_answer_to_a_write_does_not_revive_an_object(world: World) -> None:
     new = world.apply("a")
     assert not world.configs.put(old)
     assert world.configs.get("a") is not None
-    assert world.configs.get("a").identity.uid == new["metadata"]["uid"]  # type: ignore[union-attr]
+    assert world.configs.get("a").ref.uid == new["metadata"]["uid"]  # type: ignore[union-attr]
 
 
 async def test_an_object_that_lost_its_owner_is_named(world: World) -> None:
