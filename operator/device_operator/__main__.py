@@ -34,6 +34,7 @@ What `run` asks of its ServiceAccount:
     cluster            devicepluginconfigs list,watch; devicepluginconfigs/status patch;
                        nodedeviceinventories list,watch,delete; nodes list,watch
     its namespace      daemonsets list,watch,get,create,update,delete; configmaps list,watch,get,create,update,delete;
+                       controllerrevisions list,watch,get,create,delete;
                        pods list,watch; events list; leases get,create,update
     namespace default  events create
 """

@@ -19,7 +19,7 @@ import kopf
 from device_agent.contract import names
 
 from device_operator import __version__, handlers
-from device_operator.cluster.apply import Applier
+from device_operator.cluster.acceptances import AcceptedSpecs
 from device_operator.cluster.cache import CONFIGS, ClusterCache
 from device_operator.cluster.client import UNREACHABLE, ApiError, Client
 from device_operator.cluster.configs import ConfigStore
@@ -154,16 +154,16 @@ async def _lead(
     cache = ClusterCache(
         namespace=settings.namespace,
         enqueue=pacer.enqueue,
-        concerned=lambda old, new: configs.concerned(old, new, daemonsets=cache.daemonsets_of),
+        concerned=lambda old, new: configs.concerned(old, new, held=accepted.held_pools),
         reconsider=reconsider,
         heartbeat_stale=settings.heartbeat_stale_seconds,
-        failed_create_seconds=settings.failed_create_seconds,
     )
+    accepted = AcceptedSpecs(client, cache, namespace=settings.namespace)
     reconciler = Reconciler(
         client=client,
         configs=configs,
         cache=cache,
-        applier=Applier(client, namespace=settings.namespace),
+        accepted=accepted,
         events=events,
         settings=reconcile_settings(settings),
         clock=time.monotonic,

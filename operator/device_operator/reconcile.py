@@ -13,38 +13,37 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from device_operator.cluster.acceptances import AcceptedSpecs
 from device_operator.cluster.apply import Applier
-from device_operator.cluster.cache import CONFIGS, INVENTORIES, ClusterCache
+from device_operator.cluster.cache import CONFIGS, ClusterCache
+from device_operator.cluster.cleaning import Cleaner
 from device_operator.cluster.client import ApiError, Client
+from device_operator.cluster.complaints import Complaints
 from device_operator.cluster.configs import Config, ConfigStore
 from device_operator.cluster.events import EventWriter
-from device_operator.cluster.views import Owned
+from device_operator.cluster.observing import Observer
+from device_operator.cluster.revisions import Revision
 from device_operator.render.manifests import Manifest, RenderSettings, render
 from device_operator.runtime import errors
 from device_operator.runtime.workers import Pass
-from device_operator.spec.acceptance import Accepted, Rejected, accept
+from device_operator.spec.acceptance import SPEC_NOT_KEPT, InForce, Rejected, Standing, rejection
 from device_operator.spec.model import ConfigRef
 from device_operator.spec.placement import Assignment, OtherConfig, assignment
 from device_operator.status import pacing
 from device_operator.status.conditions import ACCEPTED, PROGRESSING, by_type
 from device_operator.status.conflicts import with_reported
-from device_operator.status.nodes import UNTOLD, StatusSettings, settles_at
+from device_operator.status.nodes import StatusSettings, settles_at
 from device_operator.status.notices import health_transitions, transitions
 from device_operator.status.observed import ApplyProblem, InventoryView, Observed
 from device_operator.status.pacing import LastWrite, Pace
-from device_operator.status.pools import running
 from device_operator.status.summary import compute
 
 logger = logging.getLogger(__name__)
 
-_PODS_RECHECK_MAX: Final = 300.0
 _PROBLEM_RECHECK: Final = 30.0
 """Seconds: an object of somebody else is in no watch of ours, so nothing tells when it is gone."""
 _LEAST_LOOK: Final = 1.0
-_HEARTBEAT: Final = 600.0
-"""Seconds: agents write their inventory at least so often."""
-_PODS_ASKED: Final = 5
-"""Starting pods of an object whose Events are asked for: a message tells of the first node that has a cause."""
+_NEVER: Final = float("inf")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,19 +60,18 @@ class ReconcileSettings:
 
 @dataclass(slots=True)
 class _Memory:
-    """Of one object, by its uid. Everything in it can be lost."""
+    """Of one object. Everything in it can be lost."""
 
-    rendered: tuple[tuple[int, str], tuple[Manifest, ...]] | None = None
+    uid: str
+    rendered: tuple[int, tuple[Manifest, ...]] | None = None
     last_write: LastWrite | None = None
-    orphans: dict[str, float] = field(default_factory=dict)
     inventories: tuple[InventoryView, ...] | None = None
-    lacking: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
-    lacking_wait: float = 0.0
 
 
 class Reconciler:
-    """`clock`: monotonic seconds; `now`: aware UTC. `report(name, status, inventories)` is told what each pass saw,
-    with None for an object that is gone. `reconsider()`: every object is to be looked at again.
+    """`clock`: monotonic seconds; `now`: aware UTC. `report(name, status, inventories)` is told what each pass saw:
+    the object's status and those of its inventories, None for an object that is gone. `reconsider()`: every object is
+    to be looked at again.
     """
 
     def __init__(
@@ -82,7 +80,7 @@ class Reconciler:
         client: Client,
         configs: ConfigStore,
         cache: ClusterCache,
-        applier: Applier,
+        accepted: AcceptedSpecs,
         events: EventWriter,
         settings: ReconcileSettings,
         clock: Callable[[], float],
@@ -90,17 +88,21 @@ class Reconciler:
         report: Callable[[str, Mapping[str, Any] | None, Iterable[Mapping[str, Any]]], None] = lambda *_: None,
         reconsider: Callable[[], None] = lambda: None,
     ) -> None:
+        namespace = settings.render.namespace
         self._client = client
         self._configs = configs
         self._cache = cache
-        self._applier = applier
+        self._accepted = accepted
         self._events = events
         self._settings = settings
         self._clock = clock
-        self._now = now
         self._report = report
         self._reconsider = reconsider
-        self._memories: dict[str, tuple[str, _Memory]] = {}
+        self._applier = Applier(client, namespace=namespace)
+        self._cleaner = Cleaner(client, cache, self._applier, grace=settings.inventory_grace, clock=clock, now=now)
+        complaints = Complaints(client, namespace=namespace, seconds=settings.failed_create, clock=clock)
+        self._observer = Observer(cache, complaints, now=now, first_wait=settings.failed_create)
+        self._memories: dict[str, _Memory] = {}
 
     async def reconcile(self, name: str) -> Pass:
         """Raises ApiError or one of client.UNREACHABLE when the pass could not be finished."""
@@ -108,36 +110,23 @@ class Reconciler:
         if config is None or config.deleting:
             # ownerReferences clean up, with or without us
             self._forget(name)
+            self._report(name, None, ())
             return Pass(result="gone")
-        ref, memory = config.ref, self._memory(config.ref)
-        nodes = tuple(self._cache.nodes)
-        others = self._configs.others(name, daemonsets=self._cache.daemonsets_of)
-        verdict = self._judge(config, others)
-        self._configs.judged(config, accepted=isinstance(verdict, Accepted))
-        in_force = verdict.spec if isinstance(verdict, Accepted) else running(self._cache.daemonsets_of(ref))
-        assigned = assignment(in_force, nodes=nodes, others=others) if in_force else Assignment({})
+        memory = self._memory(config.ref)
+        others = self._configs.others(name, held=self._accepted.held_pools)
+        standing, failure = await self._standing(config, others)
+        assigned = Assignment({})
         manifests: tuple[Manifest, ...] = ()
         problems: list[ApplyProblem] = []
-        failure: Exception | None = None
-        if isinstance(verdict, Accepted):
-            manifests = self._rendered(config, verdict, memory)
-            if verdict.spec.paused:
-                memory.orphans = {}
-            else:
-                problems, failure = await self._apply(ref, manifests)
-                failure = await self._clean(config, assigned, memory) or failure
-        observed = await self._observe(ref, assigned, tuple(problems), memory)
-        assigned = with_reported(
-            assigned,
-            others=others,
-            on_node=self._cache.inventories_on,
-            mine=ref,
-            agents_of=lambda config: {pod.node for pod in self._cache.pods_of(config) if not pod.deleting},
-        )
+        if standing.in_force is not None:
+            assigned = assignment(standing.in_force.spec, nodes=self._cache.nodes, others=others)
+            manifests = self._rendered(config.ref, standing.in_force, memory)
+            problems, refusal = await self._bring_about(config.ref, standing.in_force, manifests, assigned)
+            failure = refusal or failure
+        observed = await self._observer.observe(config.ref, assigned, tuple(problems))
+        assigned = self._with_reported(config.ref, assigned, others)
         new = compute(
-            ref,
-            generation=config.generation,
-            verdict=verdict,
+            standing,
             observed=observed,
             previous=config.status,
             assigned=assigned,
@@ -146,41 +135,98 @@ class Reconciler:
         )
         served = {node for found in assigned.nodes.values() for node in found}
         self._report(name, new, [i.status for i in observed.inventories if i.node in served])
-        looks = [await self._write_status(config, new, observed, memory)]
+        again = [await self._write_status(config, new, observed, memory)]
         if failure is not None:
             raise failure
-        looks.append(self._next_look(assigned, observed, new, memory))
-        if problems:
-            looks.append(_PROBLEM_RECHECK)
-        again = min(looks)
-        return Pass(result="accepted" if isinstance(verdict, Accepted) else "rejected", again=again)
+        again.append(self._next_look(config.ref, assigned, observed, new))
+        if problems or (standing.rejected and standing.rejected.reason == SPEC_NOT_KEPT):
+            again.append(_PROBLEM_RECHECK)
+        return Pass(result="rejected" if standing.rejected else "accepted", again=min(again))
 
-    def _judge(self, config: Config, others: Iterable[OtherConfig]) -> Accepted | Rejected:
+    async def _standing(self, config: Config, others: tuple[OtherConfig, ...]) -> tuple[Standing, ApiError | None]:
+        """What is in force now; and the refusal that kept the present generation from it, worth another try soon."""
+        ref, failure = config.ref, None
+        rejected = self._rejection(config, others)
+        if rejected is None and not self._is_kept(config):
+            try:
+                await self._accepted.keep(ref, generation=config.generation, spec=config.raw["spec"])
+            except (errors.ForeignOwnerError, ApiError) as error:
+                failure = error if isinstance(error, ApiError) else None
+                text = f"the accepted spec cannot be kept in a ControllerRevision, so it is not in force: {error}"
+                rejected = Rejected(SPEC_NOT_KEPT, text)
+                logger.warning("accepted spec not kept", extra={"config": ref.name, "error": str(error)})
+        latest = self._accepted.latest(ref)
+        readable = latest is not None and latest.spec is not None
+        in_force = InForce(latest.generation, latest.spec) if latest and latest.spec else None
+        lost = "" if readable else self._lost(config, latest)
+        return Standing(ref=ref, generation=config.generation, rejected=rejected, in_force=in_force, lost=lost), failure
+
+    def _rejection(self, config: Config, others: tuple[OtherConfig, ...]) -> Rejected | None:
         if config.spec is None:
             assert config.problem is not None
             return Rejected.invalid(config.problem)
-        return accept(
-            config.ref,
-            config.spec,
-            nodes=self._cache.nodes,
-            others=others,
-            created=config.created,
-            already=self._configs.was_accepted(config),
-        )
+        # what was accepted stays so, even where somebody has deleted the revision
+        if self._is_kept(config) or config.status.get("acceptedGeneration") == config.generation:
+            return None
+        return rejection(config.ref, config.spec, nodes=self._cache.nodes, others=others, created=config.created)
 
-    def _rendered(self, config: Config, verdict: Accepted, memory: _Memory) -> tuple[Manifest, ...]:
-        key = (config.generation, config.ref.uid)
-        if memory.rendered is None or memory.rendered[0] != key:
-            memory.rendered = (key, render(config.ref, verdict.spec, self._settings.render))
+    def _is_kept(self, config: Config) -> bool:
+        latest = self._accepted.latest(config.ref)
+        return latest is not None and latest.generation == config.generation
+
+    def _lost(self, config: Config, latest: Revision | None) -> str:
+        """Why the spec of an earlier generation cannot be had; empty where none was accepted."""
+        left = "what runs is left as it is and is not repaired; apply a spec that is accepted"
+        namespace = self._settings.render.namespace
+        if latest is not None:
+            return (
+                f"the accepted spec of generation {latest.generation}, kept in ControllerRevision "
+                f"{namespace}/{latest.name}, is not valid for this version of the operator ({latest.problem}): {left}"
+            )
+        before = config.status.get("acceptedGeneration")
+        if not before and not self._cache.daemonsets_of(config.ref):
+            return ""
+        what = f"generation {before}" if before else "an earlier generation"
+        gone = f"its ControllerRevision in namespace {namespace} was deleted or changed"
+        return f"the accepted spec of {what} is gone, because {gone}: {left}"
+
+    def _rendered(self, ref: ConfigRef, in_force: InForce, memory: _Memory) -> tuple[Manifest, ...]:
+        if memory.rendered is None or memory.rendered[0] != in_force.generation:
+            memory.rendered = (in_force.generation, render(ref, in_force.spec, self._settings.render))
         return memory.rendered[1]
 
-    async def _apply(
-        self, ref: ConfigRef, manifests: Iterable[Manifest]
-    ) -> tuple[list[ApplyProblem], Exception | None]:
+    async def _bring_about(
+        self, ref: ConfigRef, in_force: InForce, manifests: tuple[Manifest, ...], assigned: Assignment
+    ) -> tuple[list[ApplyProblem], ApiError | None]:
+        """Writes and deletes until the cluster has what is in force; what a paused object has stays as it is."""
+        problems: list[ApplyProblem] = []
+        failure: ApiError | None = None
+        if in_force.spec.paused:
+            self._cleaner.forget(ref.uid)
+        else:
+            problems, failure = await self._apply(ref, manifests)
+            failure = await self._cleaner.clean(ref, manifests, assigned) or failure
+        if failure is None:
+            try:
+                await self._accepted.remove_old(ref)
+            except ApiError as error:
+                failure = error
+        return problems, failure
+
+    def _with_reported(self, ref: ConfigRef, assigned: Assignment, others: Iterable[OtherConfig]) -> Assignment:
+        return with_reported(
+            assigned,
+            others=others,
+            on_node=self._cache.inventories_on,
+            mine=ref,
+            agents_of=lambda config: {pod.node for pod in self._cache.pods_of(config) if not pod.deleting},
+        )
+
+    async def _apply(self, ref: ConfigRef, manifests: Iterable[Manifest]) -> tuple[list[ApplyProblem], ApiError | None]:
         """What could not be written, pool by pool; and the refusal that is worth another try soon."""
         owned = {(o.kind, o.name): o for o in self._cache.owned(ref.name)}
         problems: dict[str, ApplyProblem] = {}
-        failure: Exception | None = None
+        failure: ApiError | None = None
         for manifest in manifests:
             if manifest.pool in problems:
                 continue  # a DaemonSet without its ConfigMap makes pods that cannot start
@@ -196,99 +242,6 @@ class Reconciler:
             logger.warning("not applied", extra={"config": ref.name, "pool": problem.pool, "error": problem.message})
         return list(problems.values()), failure
 
-    async def _clean(self, config: Config, assigned: Assignment, memory: _Memory) -> ApiError | None:
-        """Deletes what left the specification: ours by label and ownerReference, nothing else.
-
-        A refusal is returned: it must not keep the status from being told.
-        """
-        if not self._cache.complete:
-            return None
-        try:
-            await self._clean_objects(config, assigned, memory)
-            await self._clean_inventories(config, assigned, memory)
-        except ApiError as error:
-            logger.warning("not cleaned", extra={"config": config.ref.name, "error": str(error)})
-            return error
-        return None
-
-    async def _clean_objects(self, config: Config, assigned: Assignment, memory: _Memory) -> None:
-        uid = config.ref.uid
-        mine = [o for o in self._cache.owned(config.ref.name) if o.owner_uid == uid and not o.deleting]
-        kept = {(m.kind, m.name) for m in (memory.rendered or ((), ()))[1]}
-        rolled = {o.pool for o in mine if _rolled_out(o)}
-        for owned in sorted(mine, key=lambda o: o.kind, reverse=True):  # pods first, then what they have mounted
-            if (owned.kind, owned.name) in kept:
-                continue
-            # a ConfigMap of another contract version is read by agents that are not rolled yet
-            if owned.kind == "ConfigMap" and owned.pool in assigned.nodes and owned.pool not in rolled:
-                continue
-            await self._applier.remove(owned)
-
-    async def _clean_inventories(self, config: Config, assigned: Assignment, memory: _Memory) -> None:
-        """Deletes those whose node is gone, or in no pool, for the whole grace, once no agent's pod is there.
-
-        A restart of this process forgets since when. But an agent writes every ten minutes, so a node whose inventory
-        is older than that has had no agent for the rest of the time.
-        """
-        ref, now, clock = config.ref, self._now(), self._clock()
-        kept = {node for nodes in assigned.nodes.values() for node in nodes}
-        kept |= {pod.node for pod in self._cache.pods_of(ref.name) if pod.node and not pod.deleting}
-        inventories = [i for i in self._cache.inventories_of(ref.name) if i.owner_uid == ref.uid]
-        since, memory.orphans = memory.orphans, {}
-        for inventory in inventories:
-            if inventory.node not in kept:
-                without = max((now - inventory.heartbeat_seen).total_seconds() - _HEARTBEAT, 0.0)
-                memory.orphans[inventory.name] = min(since.get(inventory.name, clock), clock - without)
-        for inventory in inventories:
-            orphaned = memory.orphans.get(inventory.name)
-            if orphaned is None or clock - orphaned < self._settings.inventory_grace:
-                continue
-            try:
-                await self._client.delete(INVENTORIES, inventory.name, uid=inventory.uid)
-            except ApiError as error:
-                if not (error.not_found or error.conflict):
-                    raise
-            logger.info("inventory deleted", extra={"config": ref.name, "node": inventory.node})
-
-    async def _observe(
-        self,
-        ref: ConfigRef,
-        assigned: Assignment,
-        problems: tuple[ApplyProblem, ...],
-        memory: _Memory,
-    ) -> Observed:
-        cache, name = self._cache, ref.name
-        daemonsets = cache.daemonsets_of(ref)
-        pods = cache.pods_of(name)
-        starting = sorted(p.name for p in pods if not p.deleting and not p.ready and p.waiting_reason in UNTOLD)
-        lacking = self._lacking(assigned, {pod.node for pod in pods}, starting, memory)
-        poor = sorted(d.name for d in daemonsets if d.pool in lacking)
-        return Observed(
-            now=self._now(),
-            nodes=tuple(cache.nodes),
-            daemonsets=daemonsets,
-            pods=pods,
-            inventories=tuple(i for i in cache.inventories_of(name) if i.owner_uid == ref.uid),
-            failed_creates=await cache.failed_creates(self._client, poor),
-            pod_warnings=await cache.pod_warnings(self._client, starting[:_PODS_ASKED]),
-            complete=cache.complete,
-            problems=problems,
-        )
-
-    def _lacking(self, assigned: Assignment, on: set[str | None], starting: Iterable[str], memory: _Memory) -> set[str]:
-        """Pools with a node that has no pod. Events are not watched, so such a pool is looked at again by itself.
-
-        `starting`: pods that wait for something, of which Events tell too.
-        """
-        pools = assigned.nodes
-        lacking = frozenset(node for nodes in pools.values() for node in nodes if node not in on)
-        waiting = (lacking, frozenset(starting))
-        if waiting != memory.lacking:
-            memory.lacking, memory.lacking_wait = waiting, self._settings.failed_create
-        elif any(waiting):
-            memory.lacking_wait = min(memory.lacking_wait * 2, _PODS_RECHECK_MAX)
-        return {pool for pool, nodes in pools.items() if not lacking.isdisjoint(nodes)}
-
     async def _write_status(self, config: Config, new: dict[str, Any], observed: Observed, memory: _Memory) -> float:
         """Seconds until a write that had to wait; infinite where none does."""
         ref = config.ref
@@ -302,22 +255,22 @@ class Reconciler:
         # before the status: a restart in between finds the old status, and tells the same under the same name
         await self._events.write(ref, notices)
         if wait is None:
-            return float("inf")
+            return _NEVER
         try:
             written = await self._client.replace_status(CONFIGS, ref.name, uid=ref.uid, status=new)
         except ApiError as error:
             if error.not_found:
                 self._configs.drop(ref.name, uid=ref.uid)
-                return float("inf")
+                return _NEVER
             raise
         memory.last_write = LastWrite(self._clock(), len(json.dumps(new, separators=(",", ":"))))
         # an edit that came in between is in the answer, and kopf's event of it will be older than what we know then
         edited = self._configs.put(written)
-        if edited or _verdict(config.status) != _verdict(new):
+        if edited or _acceptance(config.status) != _acceptance(new):
             self._reconsider()
-        return 0.0 if edited else float("inf")
+        return 0.0 if edited else _NEVER
 
-    def _next_look(self, assigned: Assignment, observed: Observed, new: Mapping[str, Any], memory: _Memory) -> float:
+    def _next_look(self, ref: ConfigRef, assigned: Assignment, observed: Observed, new: Mapping[str, Any]) -> float:
         """Seconds until something becomes true by the passing of time: `nodes` says what does."""
         settings, now = self._settings, observed.now
         ours = {name for names in assigned.nodes.values() for name in names}
@@ -333,32 +286,24 @@ class Reconciler:
             for c in new["conditions"]
             if c["type"] == PROGRESSING
         )
-        looks = [settings.resync, *((moment - now).total_seconds() for moment in moments)]
-        if any(memory.lacking):
-            looks.append(memory.lacking_wait)
-        looks += (since + settings.inventory_grace - self._clock() for since in memory.orphans.values())
+        waits = [settings.resync, self._observer.wait(ref), self._cleaner.wait(ref)]
+        waits += ((moment - now).total_seconds() for moment in moments)
         # a thousand nodes that settle one after the other are no thousand passes
-        return max(min(look for look in looks if look > 0), min(_LEAST_LOOK, settings.resync))
+        return max(min(wait for wait in waits if wait > 0), min(_LEAST_LOOK, settings.resync))
 
     def _memory(self, ref: ConfigRef) -> _Memory:
-        uid, memory = self._memories.get(ref.name, ("", _Memory()))
-        if uid != ref.uid:
-            memory = _Memory()
-            self._memories[ref.name] = (ref.uid, memory)
+        memory = self._memories.get(ref.name)
+        if memory is None or memory.uid != ref.uid:
+            self._forget(ref.name)
+            memory = self._memories[ref.name] = _Memory(ref.uid)
         return memory
 
     def _forget(self, name: str) -> None:
-        uid, _ = self._memories.pop(name, ("", None))
-        self._events.forget(uid)
-        self._report(name, None, ())
+        if memory := self._memories.pop(name, None):
+            for part in (self._events, self._observer, self._cleaner):
+                part.forget(memory.uid)
 
 
-def _verdict(status: Mapping[str, Any]) -> tuple[Any, ...]:
+def _acceptance(status: Mapping[str, Any]) -> tuple[Any, ...]:
     accepted = by_type(status).get(ACCEPTED, {})
     return accepted.get("status"), accepted.get("observedGeneration")
-
-
-def _rolled_out(owned: Owned) -> bool:
-    """All pods of the DaemonSet are of its present template."""
-    view = owned.daemonset
-    return view is not None and view.observed_generation >= view.generation and view.updated >= view.desired

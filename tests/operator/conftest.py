@@ -134,7 +134,7 @@ def _sweep(kube: Kube) -> None:
             kube.delete(f"{path}/{item['metadata']['name']}")
     eventually("no objects are left", lambda: not kube.items(CONFIGS))
     for root, kinds in (
-        (f"/apis/apps/v1/namespaces/{NAMESPACE}", ["daemonsets"]),
+        (f"/apis/apps/v1/namespaces/{NAMESPACE}", ["daemonsets", "controllerrevisions"]),
         (f"/api/v1/namespaces/{NAMESPACE}", ["configmaps", "events", "pods"]),
     ):
         for kind in kinds:

@@ -23,6 +23,7 @@ INVENTORIES = f"{V1}/nodedeviceinventories"
 NODES = "/api/v1/nodes"
 EVENTS = "/api/v1/namespaces/default/events"
 DAEMONSETS = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets"
+REVISIONS = f"/apis/apps/v1/namespaces/{NAMESPACE}/controllerrevisions"
 CONFIGMAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 _CONTENT = {"PATCH": "application/merge-patch+json"}

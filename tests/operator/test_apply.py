@@ -149,7 +149,14 @@ def test_a_pass_with_nothing_to_do_asks_and_writes_nothing(operator: OperatorPro
         return sum(
             operator.metric("api_requests_total", verb=verb, resource=plural)
             for verb in ("get", "list", "create", "update", "patch", "delete")
-            for plural in ("daemonsets", "configmaps", "devicepluginconfigs", "events", "nodedeviceinventories")
+            for plural in (
+                "daemonsets",
+                "configmaps",
+                "controllerrevisions",
+                "devicepluginconfigs",
+                "events",
+                "nodedeviceinventories",
+            )
         )
 
     def versions() -> list[str]:

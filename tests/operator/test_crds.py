@@ -10,7 +10,7 @@ import yaml
 from bad_specs import API, CASES, Case, config, entry
 from device_operator.render.manifests import render
 from device_operator.runtime.errors import InvalidSpecError
-from device_operator.spec.acceptance import Accepted
+from device_operator.spec.acceptance import InForce, Standing
 from device_operator.spec.parsing import parse_spec
 from device_operator.spec.placement import assignment
 from device_operator.status.observed import Observed
@@ -261,9 +261,7 @@ def test_the_status_of_a_big_fleet_is_stored_whole(kube: Kube):
     spec = build.spec()
     nodes = tuple(build.node(name) for name in names)
     status = compute(
-        build.LAB,
-        generation=1,
-        verdict=Accepted(spec),
+        Standing(ref=build.LAB, generation=1, in_force=InForce(1, spec)),
         observed=Observed(
             now=build.NOW,
             nodes=nodes,

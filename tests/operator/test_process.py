@@ -104,7 +104,10 @@ def blind(api: Cluster, tmp_path: Path) -> Iterator[Path]:
     made += [("clusterrole", name), ("clusterrolebinding", name)]
     flags = {
         "serviceaccount": [],
-        "role": ["--verb=*", "--resource=leases.coordination.k8s.io,configmaps,pods,events,daemonsets.apps"],
+        "role": [
+            "--verb=*",
+            "--resource=leases.coordination.k8s.io,configmaps,pods,events,daemonsets.apps,controllerrevisions.apps",
+        ],
         "rolebinding": [f"--role={name}", f"--serviceaccount={account}"],
         "clusterrole": [
             "--verb=*",

@@ -1,12 +1,11 @@
-"""What the operator knows of the cluster beside the DevicePluginConfigs: five watches, and who is told of a change.
+"""What the operator knows of the cluster beside the DevicePluginConfigs: six watches, and who is told of a change.
 
-Nodes of the whole cluster; DaemonSets, ConfigMaps (metadata only) and agent pods of our namespace by our label;
-inventories. A change enqueues the objects it may concern, never all of them.
+Nodes of the whole cluster; DaemonSets, ConfigMaps (metadata only), agent pods and accepted specs of our namespace by
+our labels; inventories. A change enqueues the objects it may concern, never all of them.
 """
 
 import asyncio
 import logging
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -15,14 +14,15 @@ from typing import Any, Final, Generic, TypeVar
 
 from device_agent.contract import names
 
-from device_operator.cluster import views
-from device_operator.cluster.client import UNREACHABLE, ApiError, ApiResource, Client, Object
+from device_operator.cluster import revisions, views
+from device_operator.cluster.client import ApiResource, Object
 from device_operator.cluster.collection import Change, Collection
+from device_operator.cluster.revisions import Revision
 from device_operator.cluster.views import Owned
 from device_operator.spec.model import ConfigRef
 from device_operator.spec.placement import NodeView
 from device_operator.status.conflicts import offered_hardware
-from device_operator.status.observed import DaemonSetView, FailedCreate, InventoryView, PodView, PodWarning
+from device_operator.status.observed import DaemonSetView, InventoryView, PodView
 
 logger = logging.getLogger(__name__)
 
@@ -45,8 +45,8 @@ def pods(namespace: str) -> ApiResource:
     return ApiResource("", "v1", "pods", namespace)
 
 
-def events(namespace: str) -> ApiResource:
-    return ApiResource("", "v1", "events", namespace)
+def controllerrevisions(namespace: str) -> ApiResource:
+    return ApiResource("apps", "v1", "controllerrevisions", namespace)
 
 
 class _Groups(Generic[V]):
@@ -78,8 +78,8 @@ class _Groups(Generic[V]):
 class ClusterCache:
     """`enqueue(name)` is called for each DevicePluginConfig that a change may concern.
 
-    `concerned(old, new)` names those that a node's change concerns. `reconsider()`: what DaemonSets hold has moved,
-    and somebody may have waited for it. `heartbeat_stale`: seconds after which a
+    `concerned(old, new)` names those that a node's change concerns. `reconsider()`: what objects hold has
+    changed, and another object may have waited for it. `heartbeat_stale`: seconds after which a
     heartbeat that moves again is news.
     """
 
@@ -91,18 +91,13 @@ class ClusterCache:
         concerned: Callable[[NodeView | None, NodeView | None], Iterable[str]],
         reconsider: Callable[[], None] = lambda: None,
         heartbeat_stale: float = 1500.0,
-        failed_create_seconds: float = 10.0,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._namespace = namespace
         self._enqueue = enqueue
         self._concerned = concerned
         self._reconsider = reconsider
         self._heartbeat_stale = heartbeat_stale
-        self._failed_create_seconds = failed_create_seconds
         self._now = now
-        self._failed: dict[str, tuple[float, tuple[FailedCreate, ...]]] = {}
-        self._warned: dict[str, tuple[float, PodWarning | None]] = {}
         label = names.LABEL_CONFIG
         self.nodes = Collection(NODES, prune=views.node, changed=self._node_changed)
         self.daemonsets = Collection(
@@ -112,18 +107,27 @@ class ClusterCache:
             configmaps(namespace), prune=views.configmap, changed=self._owned_changed, labels=label, metadata_only=True
         )
         self.pods = Collection(pods(namespace), prune=views.pod, changed=self._pod_changed, labels=label)
+        # a spec may be 1 MiB: a page of them must not cost more than one of nodes
+        self.revisions = Collection(
+            controllerrevisions(namespace),
+            prune=revisions.revision,
+            changed=self._revision_changed,
+            labels=revisions.LABEL,
+            page=20,
+        )
         # an inventory may be 256 KiB: a page of them must not cost more than one of nodes
         self.inventories = Collection(
             INVENTORIES, prune=self._prune_inventory, changed=self._inventory_changed, page=100
         )
         self._owned = _Groups[Owned](lambda o: o.config)
+        self._revisions = _Groups[Revision](lambda r: r.config)
         self._pods = _Groups[PodView](lambda p: p.config)
         self._inventories = _Groups[InventoryView](lambda i: i.config)
         self._inventories_on = _Groups[InventoryView](lambda i: i.node)
 
     @property
     def collections(self) -> tuple[Collection[Any], ...]:
-        return (self.nodes, self.daemonsets, self.configmaps, self.pods, self.inventories)
+        return (self.nodes, self.daemonsets, self.configmaps, self.pods, self.revisions, self.inventories)
 
     @property
     def complete(self) -> bool:
@@ -141,6 +145,10 @@ class ClusterCache:
         """Those that the object owns."""
         return tuple(o.daemonset for o in self.owned(ref.name) if o.owner_uid == ref.uid and o.daemonset is not None)
 
+    def revisions_of(self, ref: ConfigRef) -> tuple[Revision, ...]:
+        """Those that the object owns, believed or not."""
+        return tuple(r for r in self._revisions.of(ref.name) if r.owner_uid == ref.uid)
+
     def pods_of(self, config: str) -> tuple[PodView, ...]:
         return tuple(self._pods.of(config))
 
@@ -150,47 +158,6 @@ class ClusterCache:
     def inventories_on(self, node: str) -> tuple[InventoryView, ...]:
         """Of every config."""
         return tuple(self._inventories_on.of(node))
-
-    async def failed_creates(self, client: Client, names_of_daemonsets: Iterable[str]) -> tuple[FailedCreate, ...]:
-        """FailedCreate events of these DaemonSets; an answer is good for `failed_create_seconds`."""
-        found: list[FailedCreate] = []
-        for name in names_of_daemonsets:
-            asked, known = self._failed.get(name, (float("-inf"), ()))
-            if time.monotonic() - asked >= self._failed_create_seconds:
-                known = await self._ask_failed_creates(client, name)
-                self._failed[name] = (time.monotonic(), known)
-            found += known
-        return tuple(found)
-
-    async def _ask_failed_creates(self, client: Client, name: str) -> tuple[FailedCreate, ...]:
-        items = await self._ask_events(client, f"kind=DaemonSet,involvedObject.name={name},reason=FailedCreate")
-        return tuple(sorted((views.failed_create(i) for i in items), key=lambda f: f.last_seen))
-
-    async def pod_warnings(self, client: Client, names_of_pods: Iterable[str]) -> tuple[PodWarning, ...]:
-        """The newest Warning about each of these pods; an answer is good for `failed_create_seconds`.
-
-        Of pods that are not asked for any more nothing is kept: each has a name of its own.
-        """
-        wanted, known, now = sorted(set(names_of_pods)), self._warned, time.monotonic()
-        old = now - self._failed_create_seconds
-        self._warned = {name: found for name, found in known.items() if found[0] > old}
-        for name in wanted:
-            if name not in self._warned:
-                items = await self._ask_events(client, f"kind=Pod,involvedObject.name={name},type=Warning")
-                newest = max(map(views.pod_warning, items), key=lambda w: (w.last_seen, w.message), default=None)
-                self._warned[name] = (now, newest)
-        return tuple(found for name in wanted if (found := self._warned[name][1]) is not None)
-
-    async def _ask_events(self, client: Client, about: str) -> list[Object]:
-        """Events of our namespace; `about`: field selector from the involved object's kind on."""
-        items: list[Object] = []
-        try:
-            async for page in client.pages(events(self._namespace), fields=f"involvedObject.{about}"):
-                items += page["items"]
-        except (ApiError, *UNREACHABLE) as error:
-            # the status says less without them, and that is all
-            logger.warning("events not read", extra={"about": about, "error": str(error)})
-        return items
 
     def _prune_inventory(self, raw: Object, before: InventoryView | None) -> InventoryView:
         return views.inventory(raw, before, now=self._now())
@@ -203,8 +170,11 @@ class ClusterCache:
         # a DaemonSet and a ConfigMap may have one name
         for name in self._owned.apply(replace(change, name=f"{(change.new or change.old).kind}/{change.name}")):  # type: ignore[union-attr]
             self._enqueue(name)
-        if _held(change.old) != _held(change.new):
-            self._reconsider()
+
+    def _revision_changed(self, change: Change[Revision]) -> None:
+        for name in self._revisions.apply(change):
+            self._enqueue(name)
+        self._reconsider()
 
     def _pod_changed(self, change: Change[PodView]) -> None:
         for name in self._pods.apply(change):
@@ -228,11 +198,6 @@ class ClusterCache:
         return replace(old, heartbeat_seen=new.heartbeat_seen, status=_timeless(old.status)) != replace(
             new, status=_timeless(new.status)
         )
-
-
-def _held(owned: Owned | None) -> tuple[object, ...]:
-    view = owned.daemonset if owned is not None else None
-    return (owned.owner_uid, view.serves, view.terms) if owned is not None and view is not None else ()
 
 
 def _offered(inventory: InventoryView | None) -> set[str]:

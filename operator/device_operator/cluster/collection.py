@@ -88,6 +88,10 @@ class Collection(Generic[V]):
         """Seconds since the last sign of life, failed attempts included: what grows here is a stuck watch."""
         return self._clock() - self._alive
 
+    def learn(self, raw: Object) -> V:
+        """Takes in the object that answered a write of our own, without waiting for the watch to tell of it."""
+        return self._take_in(raw)
+
     async def run(self, client: Client) -> None:
         """For ever.
 
@@ -154,17 +158,22 @@ class Collection(Generic[V]):
             self._version = event.object["metadata"]["resourceVersion"]
             if event.kind == "BOOKMARK":
                 continue
-            name = event.object["metadata"]["name"]
-            old = self._views.get(name)
             if event.kind == "DELETED":
-                if self._views.pop(name, None) is not None:
+                name = event.object["metadata"]["name"]
+                if (old := self._views.pop(name, None)) is not None:
                     self._changed(Change(name, old, None))
                 continue
-            new = self._prune(event.object, old)
-            if old != new:
-                self._views[name] = new
-                self._changed(Change(name, old, new))
+            self._take_in(event.object)
         return told
+
+    def _take_in(self, raw: Object) -> V:
+        name = raw["metadata"]["name"]
+        old = self._views.get(name)
+        new = self._prune(raw, old)
+        if old != new:
+            self._views[name] = new
+            self._changed(Change(name, old, new))
+        return new
 
     def _sign_of_life(self) -> None:
         self._alive = self._fresh = self._clock()

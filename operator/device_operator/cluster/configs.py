@@ -15,12 +15,10 @@ from device_operator.runtime.errors import InvalidSpecError
 from device_operator.spec.model import ConfigRef, Pool, Spec
 from device_operator.spec.parsing import parse_spec
 from device_operator.spec.placement import NodeView, OtherConfig, matches
-from device_operator.status.conditions import was_accepted
-from device_operator.status.observed import DaemonSetView
-from device_operator.status.pools import running
+from device_operator.status.conditions import ACCEPTED, by_type
 
-Running = Callable[[ConfigRef], Iterable[DaemonSetView]]
-"""The DaemonSets of an object, as the cache knows them."""
+Held = Callable[[ConfigRef], Iterable[Pool]]
+"""The pools of an object's accepted specs (`AcceptedSpecs.held_pools`)."""
 
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 
@@ -50,6 +48,12 @@ class Config:
         return "deletionTimestamp" in self.raw["metadata"]
 
     @property
+    def rejected(self) -> bool:
+        """Whether the present generation was, by the object's own status."""
+        condition = by_type(self.status).get(ACCEPTED, {})
+        return condition.get("status") == "False" and condition.get("observedGeneration") == self.generation
+
+    @property
     def status(self) -> Mapping[str, Any]:
         found: Mapping[str, Any] = self.raw.get("status") or {}
         return found
@@ -65,7 +69,6 @@ class ConfigStore:
     def __init__(self) -> None:
         self._configs: dict[str, Config] = {}
         self._dropped: set[str] = set()
-        self._verdicts: dict[str, tuple[int, bool]] = {}
 
     def get(self, name: str) -> Config | None:
         return self._configs.get(name)
@@ -104,7 +107,6 @@ class ConfigStore:
 
     def _drop(self, config: Config) -> None:
         self._dropped.add(config.ref.uid)
-        self._verdicts.pop(config.ref.uid, None)
         del self._configs[config.ref.name]
 
     def replace(self, found: Iterable[Object], *, version: int) -> set[str]:
@@ -125,65 +127,32 @@ class ConfigStore:
         self._dropped.clear()  # what is still on its way is of now
         return changed | vanished
 
-    def judged(self, config: Config, *, accepted: bool) -> None:
-        """The verdict on a generation counts for others from now on, not from when the status has it."""
-        self._verdicts[config.ref.uid] = (config.generation, accepted)
-
-    def was_accepted(self, config: Config) -> bool:
-        """Whether the present generation has been, which is never taken back."""
-        return was_accepted(config.raw) or self._verdicts.get(config.ref.uid) == (config.generation, True)
-
-    def accepted(self, config: Config) -> bool | None:
-        """How the object's spec counts for others; None: not judged yet.
-
-        One that was accepted before an edit keeps its place until the edit is judged: what was accepted earlier wins.
-        """
-        generation, accepted = self._verdicts.get(config.ref.uid, (0, False))
-        if generation == config.generation:
-            return accepted
-        for condition in config.status.get("conditions", ()):
-            if condition.get("type") == "Accepted":
-                if condition.get("status") == "True":
-                    return True
-                return False if condition.get("observedGeneration") == config.generation else None
-        return None
-
-    def others(self, name: str, *, daemonsets: Running = lambda _: ()) -> tuple[OtherConfig, ...]:
+    def others(self, name: str, *, held: Held) -> tuple[OtherConfig, ...]:
         """All but `name`; one that is being deleted still holds its nodes."""
         return tuple(
             OtherConfig(
                 name=other.ref.name,
                 uid=other.ref.uid,
                 created=other.created,
-                spec=other.spec,
-                accepted=self.accepted(other),
-                running=_pools(running(daemonsets(other.ref))),
+                held=tuple(held(other.ref)),
+                wanted=() if other.spec is None or other.rejected else other.spec.pools,
             )
             for other in sorted(self._configs.values(), key=lambda c: c.ref.name)
             if other.ref.name != name
         )
 
-    def concerned(self, old: NodeView | None, new: NodeView | None, *, daemonsets: Running = lambda _: ()) -> set[str]:
+    def concerned(self, old: NodeView | None, new: NodeView | None, *, held: Held) -> set[str]:
         """The objects of which a pool matches the node, before or after its change."""
+        nodes = [node for node in (old, new) if node is not None]
         return {
             config.ref.name
             for config in self._configs.values()
             if any(
                 matches(pool, node)
-                for pool in self._watched(config, daemonsets)
-                for node in (old, new)
-                if node is not None
+                for pool in (*(config.spec.pools if config.spec else ()), *held(config.ref))
+                for node in nodes
             )
         }
-
-    def _watched(self, config: Config, daemonsets: Running) -> tuple[Pool, ...]:
-        if self.accepted(config):
-            return _pools(config.spec)
-        return (*_pools(config.spec), *_pools(running(daemonsets(config.ref))))
-
-
-def _pools(spec: Spec | None) -> tuple[Pool, ...]:
-    return spec.pools if spec is not None else ()
 
 
 def _parsed(raw: Object) -> Config:

@@ -3,26 +3,21 @@
 Names and labels repeat over thousands of nodes: they are interned, so that each is in memory once.
 """
 
-import contextlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from sys import intern
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from device_agent.contract import names
-from device_agent.contract.codec import ShapeError, decode
 
 from device_operator.cluster.client import Object
-from device_operator.render.manifests import AGENT_CONTAINER, ANNOTATION_SERVES, ANNOTATION_TEMPLATE
-from device_operator.spec.model import DEFAULT_MAX_UNAVAILABLE
+from device_operator.render.manifests import AGENT_CONTAINER, ANNOTATION_TEMPLATE
 from device_operator.spec.placement import NodeView
-from device_operator.spec.scheduling import Taint, Term, Toleration
+from device_operator.spec.scheduling import Taint
 from device_operator.status.observed import DaemonSetView, FailedCreate, InventoryView, PodView, PodWarning
-
-T = TypeVar("T")
 
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _MAX_TEXT: Final = 512
@@ -93,8 +88,6 @@ def _why_not_ready(ready: Object) -> str:
 def daemonset(raw: Object, _: Owned | None) -> Owned:
     meta, status = raw["metadata"], raw.get("status", {})
     labels, annotations = _interned(meta.get("labels")), _interned(meta.get("annotations"))
-    pod_spec = raw["spec"]["template"]["spec"]
-    rolling = raw["spec"].get("updateStrategy", {}).get("rollingUpdate", {})
     view = DaemonSetView(
         name=meta["name"],
         uid=meta["uid"],
@@ -104,10 +97,6 @@ def daemonset(raw: Object, _: Owned | None) -> Owned:
         desired=status.get("desiredNumberScheduled", 0),
         updated=status.get("updatedNumberScheduled", 0),
         annotations=annotations,
-        terms=tuple(_decoded(Term, _node_terms(pod_spec))),
-        tolerations=tuple(_decoded(Toleration, pod_spec.get("tolerations", ()))),
-        serves=tuple(filter(None, annotations.get(ANNOTATION_SERVES, "").split(","))),
-        max_unavailable=rolling.get("maxUnavailable", DEFAULT_MAX_UNAVAILABLE),
     )
     return _owned("DaemonSet", meta, version=view.generation, view=view, labels=labels)
 
@@ -278,26 +267,13 @@ def _condition(raw: Object, kind: str) -> Object:
 
 def _wanted_node(spec: Object) -> str | None:
     """The DaemonSet controller pins a pod by metadata.name before the scheduler has bound it."""
-    for term in _node_terms(spec):
+    affinity: Object = spec.get("affinity", {}).get("nodeAffinity", {})
+    required: Object = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {})
+    for term in required.get("nodeSelectorTerms", []):
         for match in term.get("matchFields", ()):
             if match.get("key") == "metadata.name" and match.get("values"):
                 return intern(match["values"][0])
     return None
-
-
-def _node_terms(spec: Object) -> list[Object]:
-    affinity: Object = spec.get("affinity", {}).get("nodeAffinity", {})
-    terms: list[Object] = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get(
-        "nodeSelectorTerms", []
-    )
-    return terms
-
-
-def _decoded(cls: type[T], items: Iterable[Object]) -> Iterator[T]:
-    """Those that could be ours: an edit by hand may know operators that we do not, and is put right anyway."""
-    for item in items:
-        with contextlib.suppress(ShapeError):
-            yield decode(cls, item, path="")
 
 
 @lru_cache(maxsize=1024)

@@ -27,7 +27,6 @@ from device_operator.spec.agent_settings import (
     PullSecret,
     merged,
 )
-from device_operator.spec.caveats import note
 from device_operator.spec.driver_access import CONTAINER, PRIVILEGED_SELINUX_TYPE, pod_needs
 from device_operator.spec.model import ConfigRef, Pool, Spec
 from device_operator.spec.scheduling import OS_LABEL, Expression, Operator, Term
@@ -37,10 +36,6 @@ ANNOTATION_CONFIG_HASH: Final = f"{names.GROUP}/config-hash"
 """On ConfigMap and DaemonSet (not on its pods): SHA-256 of the document, what agents report as observedConfigHash."""
 ANNOTATION_TEMPLATE: Final = f"{names.GROUP}/template-hash"
 """On DaemonSet and pod template: SHA-256 of the pod template without this annotation."""
-ANNOTATION_SERVES: Final = f"{names.GROUP}/serves"
-"""On DaemonSet: the entries that it serves, joined by commas. What runs tells so what it holds, without its spec."""
-ANNOTATION_JUDGED_BY: Final = f"{names.GROUP}/judged-by"
-"""On DaemonSet: `caveats.note` of what it serves, for when the spec that it was made from has been edited away."""
 POD_RESOURCES_DIR: Final = "/var/lib/kubelet/pod-resources"
 """In the agent's container; on the node it is below the kubelet's root directory."""
 
@@ -94,6 +89,18 @@ def render(ref: ConfigRef, spec: Spec, settings: RenderSettings) -> tuple[Manife
     return tuple(manifest for pool in spec.pools for manifest in _pool(ref, spec, pool, settings))
 
 
+def owner_reference(ref: ConfigRef) -> dict[str, Any]:
+    """What makes the garbage collector take an object when its DevicePluginConfig goes."""
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": "DevicePluginConfig",
+        "name": ref.name,
+        "uid": ref.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
 def dump_yaml(manifests: Iterable[Manifest]) -> str:
     """One YAML document each, byte-stable."""
     return "".join(
@@ -139,16 +146,7 @@ def _pool(ref: ConfigRef, spec: Spec, pool: Pool, settings: RenderSettings) -> I
         "container": CONTAINER,
         "names": names,
         "needs": needs,
-        "owners": [
-            {
-                "apiVersion": names.API_VERSION,
-                "kind": "DevicePluginConfig",
-                "name": ref.name,
-                "uid": ref.uid,
-                "controller": True,
-                "blockOwnerDeletion": True,
-            }
-        ],
+        "owners": [owner_reference(ref)],
         "pod_resources_dir": POD_RESOURCES_DIR,
         "pool": pool,
         "pull_secrets": encode(agent.image_pull_secrets),
@@ -168,8 +166,6 @@ def _pool(ref: ConfigRef, spec: Spec, pool: Pool, settings: RenderSettings) -> I
             template_hash = _hash(template)
             for metadata in (body["metadata"], template["metadata"]):
                 metadata["annotations"][ANNOTATION_TEMPLATE] = template_hash
-            body["metadata"]["annotations"][ANNOTATION_SERVES] = ",".join(pool.serves)
-            body["metadata"]["annotations"][ANNOTATION_JUDGED_BY] = note(served)
         yield Manifest(
             pool=pool.name,
             kind=kind,

@@ -1,9 +1,9 @@
-"""Whether an object may be accepted beside the others. Pure.
+"""Whether an object's present generation may be in force beside the other objects, and which generation is. Pure.
 
 A generation is judged against the nodes and objects of the moment. Once accepted it stays so: nodes that come to
 overlap later are told by `placement.assignment` and degrade the object, because one mislabelled node must not freeze
 a fleet. A rejected generation is judged again at every pass, so that a mended label or a deleted rival lets it in.
-What an object runs counts as its own beside what its spec says: a refused or paused edit changes no agent.
+Until then the generation that was accepted before it stays in force.
 """
 
 from collections.abc import Iterable
@@ -16,16 +16,15 @@ from device_operator.spec.model import ConfigRef, Spec
 from device_operator.spec.placement import POOL_OVERLAP, RESOURCE_CONFLICT, NodeView, OtherConfig, assignment, describe
 
 INVALID_SPEC: Final = "InvalidSpec"
-
-
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    spec: Spec
+SPEC_NOT_KEPT: Final = "SpecNotKept"
+"""The accepted spec could not be written to the cluster; the pass is tried again."""
+ACCEPTED_SPEC_LOST: Final = "AcceptedSpecLost"
+"""An earlier generation was accepted, and its spec cannot be read back."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """`reason`: InvalidSpec, PoolOverlap or ResourceConflict."""
+    """`reason`: InvalidSpec, PoolOverlap, ResourceConflict or SpecNotKept."""
 
     reason: str
     message: str
@@ -35,27 +34,46 @@ class Rejected:
         return cls(INVALID_SPEC, str(error))
 
 
-def accept(
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """The accepted spec that is rendered and repaired. `generation`: the one that had this spec."""
+
+    generation: int
+    spec: Spec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What is in force of an object, and why that is not its present `generation`.
+
+    `rejected`: None where the present generation is in force. `in_force`: None where no generation was ever accepted,
+    or where its spec cannot be read; `lost` then says why, and is empty otherwise.
+    """
+
+    ref: ConfigRef
+    generation: int
+    rejected: Rejected | None = None
+    in_force: InForce | None = None
+    lost: str = ""
+
+
+def rejection(
     ref: ConfigRef,
     spec: Spec,
     *,
     nodes: Iterable[NodeView],
     others: Iterable[OtherConfig],
     created: datetime,
-    already: bool,
-) -> Accepted | Rejected:
-    """Judges a generation.
+) -> Rejected | None:
+    """Why a generation that was never accepted cannot be now; None: it can.
 
-    `already`: this generation was accepted before (`status.was_accepted`), which is never taken back.
-    `created`: of this object; between two objects that are both new the older one wins.
+    `created`: when the object was. What others hold comes first; of two objects that are both new the older one wins.
     """
-    if already:
-        return Accepted(spec)
     order = (created, ref.name)
-    earlier = [replace(o, accepted=True) if o.accepted is None and (o.created, o.name) < order else o for o in others]
-    found = assignment(spec, nodes=nodes, others=earlier)
+    rivals = [replace(o, held=(*o.held, *o.wanted)) if (o.created, o.name) < order else o for o in others]
+    found = assignment(spec, nodes=nodes, others=rivals)
     for reason in (POOL_OVERLAP, RESOURCE_CONFLICT):
         hits = [overlap for overlap in found.overlaps if overlap.reason == reason]
         if hits:
             return Rejected(reason, describe(hits))
-    return Accepted(spec)
+    return None

@@ -10,7 +10,6 @@ what the pod then lacks shows only when its program starts.
 """
 
 import hashlib
-import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -26,8 +25,6 @@ from device_operator.spec.model import Pool, Spec
 
 NAMED: Final = 5
 """Resources or pools that a sentence names; the others are counted."""
-MAX_NOTE: Final = 64 * 1024
-"""Bytes of a note: an object's annotations have 256 KiB in all."""
 _TELLS_APART: Final = frozenset({"uuid", "name", "index", "minor", "path", "pci.address", "gi", "ci"})
 """Attributes by which a runtime, or a program in the container, can know which of the GPUs is meant."""
 _CONTROL: Final = "/dev/nvidiactl"
@@ -68,32 +65,6 @@ def env_clashes(document: Document) -> tuple[EnvClash, ...]:
 def nvml_entries(document: Document) -> frozenset[str]:
     """Names of the entries that the NVIDIA driver tells the devices of."""
     return frozenset(r.name for r in document.resources if any(entry.nvml is not None for entry in r.devices))
-
-
-def note(document: Document) -> str:
-    """What nodes are judged by beyond their reports, as JSON; of fixed values a hash, which is enough to compare them.
-
-    Kept on what runs: after an edit that was refused, the specification in force stands nowhere else.
-    """
-    env = {
-        clash.name: {entry: value if value is None else _digest(value) for entry, value in clash.values.items()}
-        for clash in env_clashes(document)
-    }
-    text = json.dumps({"env": env, "nvml": sorted(nvml_entries(document))}, separators=(",", ":"))
-    return text if len(text) <= MAX_NOTE else "{}"
-
-
-def noted(text: str) -> tuple[tuple[EnvClash, ...], frozenset[str]]:
-    """The clashes and the entries with NVIDIA devices of a `note`; none where it is another text."""
-    try:
-        found = json.loads(text)
-        clashes = tuple(
-            EnvClash(name, {entry: None if value is None else str(value) for entry, value in values.items()})
-            for name, values in found.get("env", {}).items()
-        )
-        return clashes, frozenset(map(str, found.get("nvml", ())))
-    except (ValueError, TypeError, AttributeError):  # somebody wrote over it
-        return (), frozenset()
 
 
 def caveats(spec: Spec) -> tuple[str, ...]:

@@ -35,17 +35,16 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherConfig:
-    """Another DevicePluginConfig. `accepted`: of its present generation; None: not judged yet.
+    """Another DevicePluginConfig. `held`: pools of its accepted specs, in force or still running while it is paused.
 
-    `spec`: None where it cannot be parsed. `running`: the pools of its DaemonSets, whatever became of its spec.
+    `wanted`: pools of a present generation that was not judged yet; of one that was rejected none.
     """
 
     name: str
     uid: str
     created: datetime
-    spec: Spec | None
-    accepted: bool | None = None
-    running: tuple[Pool, ...] = ()
+    held: tuple[Pool, ...] = ()
+    wanted: tuple[Pool, ...] = ()
 
 
 POOL_OVERLAP: Final = "PoolOverlap"
@@ -90,11 +89,8 @@ def matches(pool: Pool, node: NodeView) -> bool:
 
 
 def assignment(spec: Spec, *, nodes: Iterable[NodeView], others: Iterable[OtherConfig]) -> Assignment:
-    """The nodes of each pool, with every overlap there is now.
-
-    `others` count with what they run, and with their spec once it is accepted.
-    """
-    rivals = [(o.name, pool) for o in others for pool in _held(o)]
+    """The nodes of each pool, with every overlap there is now. `others` count with what they hold."""
+    rivals = [(o.name, pool) for o in others for pool in o.held]
     taken: dict[str, list[str]] = {pool.name: [] for pool in spec.pools}
     overlaps: list[Overlap] = []
     for node in sorted(nodes, key=lambda n: n.name):
@@ -104,18 +100,13 @@ def assignment(spec: Spec, *, nodes: Iterable[NodeView], others: Iterable[OtherC
         first = ours[0]
         taken[first.name].append(node.name)
         overlaps += (Overlap(node.name, POOL_OVERLAP, first.name, pool.name) for pool in ours[1:])
-        met: dict[Overlap, None] = {}  # what is accepted and what runs are the same most of the time
+        met: dict[Overlap, None] = {}  # two specs of one object may have the same pool
         for other, pool in rivals:
             shared = tuple(name for name in first.serves if name in pool.serves)
             if shared and matches(pool, node):
                 met[Overlap(node.name, RESOURCE_CONFLICT, first.name, other, shared)] = None
         overlaps += met
     return Assignment({name: tuple(found) for name, found in taken.items()}, tuple(overlaps))
-
-
-def _held(other: OtherConfig) -> tuple[Pool, ...]:
-    accepted = other.spec.pools if other.accepted and other.spec is not None else ()
-    return (*accepted, *other.running)
 
 
 def describe(overlaps: Iterable[Overlap]) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from device_operator.spec.acceptance import Accepted, Rejected
+from device_operator.spec.acceptance import ACCEPTED_SPEC_LOST, Rejected, Standing
 from device_operator.spec.caveats import caveats
 from device_operator.spec.model import Spec
 from device_operator.spec.placement import Overlap, describe, name_nodes
@@ -50,21 +50,16 @@ class Situation:
 
     `unhealthy`: entries of status.unhealthyDevices; `unknown`: the same of devices whose last check had no answer;
     `devices`: how many are known; `previous`: conditions by type.
-    `spec`: the accepted one, or after a rejection the one of what runs, if anything does.
-    `applied`: the DaemonSets are as the accepted spec has them.
-    `pools`: names of those that should run, or after a rejection of those that do.
+    `applied`: the DaemonSets are as the spec in force has them.
     """
 
-    verdict: Accepted | Rejected
-    spec: Spec | None
+    standing: Standing
     reports: Sequence[NodeReport]
     overlaps: Sequence[Overlap]
     problems: Sequence[ApplyProblem]
     unhealthy: Sequence[Mapping[str, Any]]
     unknown: Sequence[Mapping[str, Any]]
     devices: int
-    generation: int
-    pools: Sequence[str]
     previous: Mapping[str, Mapping[str, Any]]
     complete: bool
     applied: bool
@@ -75,12 +70,16 @@ class Situation:
         return [r for r in self.reports if r.settled] or [r for r in self.reports if r.young]
 
     @property
-    def running(self) -> bool:
-        """Something of this object's is on the cluster, or nothing has to be."""
-        return isinstance(self.verdict, Accepted) or bool(self.pools)
+    def rejected(self) -> Rejected | None:
+        return self.standing.rejected
+
+    @property
+    def spec(self) -> Spec | None:
+        """The one in force."""
+        return self.standing.in_force.spec if self.standing.in_force else None
 
 
-def judge(situation: Situation) -> tuple[Judged, ...]:
+def conclude(situation: Situation) -> tuple[Judged, ...]:
     """Accepted, Progressing, Degraded, Ready."""
     accepted = _accepted(situation)
     if not situation.complete:
@@ -89,15 +88,19 @@ def judge(situation: Situation) -> tuple[Judged, ...]:
 
 
 def _accepted(situation: Situation) -> Judged:
-    verdict = situation.verdict
-    if isinstance(verdict, Rejected):
-        message = verdict.message + ("; what ran before goes on" if situation.pools else "")
-        return Judged(ACCEPTED, "False", verdict.reason, message)
-    spec = verdict.spec
+    standing, rejected = situation.standing, situation.rejected
+    if rejected:
+        said = [rejected.message]
+        if standing.in_force:
+            said.append(f"generation {standing.in_force.generation} stays in force")
+        return Judged(ACCEPTED, "False", rejected.reason, "; ".join(filter(None, [*said, standing.lost])))
+    spec = situation.spec
+    if spec is None:
+        return Judged(ACCEPTED, "False", ACCEPTED_SPEC_LOST, standing.lost)
     counts = f"{_count(len(spec.resources), 'resource')}, {_count(len(spec.pools), 'pool')}"
-    message = f"generation {situation.generation} is in force: {counts}"
+    message = f"generation {standing.generation} is in force: {counts}"
     if spec.paused and not situation.applied:
-        message = f"generation {situation.generation} is accepted, but paused: not applied; {counts}"
+        message = f"generation {standing.generation} is accepted, but paused: not applied; {counts}"
     return Judged(ACCEPTED, "True", "Accepted", "; ".join([message, *caveats(spec)]))
 
 
@@ -113,10 +116,10 @@ def _progressing(situation: Situation) -> Judged:
     behind = [r for r in basis if not r.updated]
     what = "settled nodes" if any(r.settled for r in basis) else "nodes"
     message = f"{len(basis) - len(behind)} of {len(basis)} {what} on the current configuration and pod template"
-    if isinstance(situation.verdict, Accepted) and situation.verdict.spec.paused:
+    if situation.spec is None:
+        return Judged(PROGRESSING, "False", *_nothing_in_force(situation.standing))
+    if situation.spec.paused:
         return Judged(PROGRESSING, "False", "Paused", f"spec.paused is true, nothing is changed; {message}")
-    if not situation.running:
-        return Judged(PROGRESSING, "False", _rejection(situation), "nothing runs, because the spec is not accepted")
     if behind:
         return Judged(PROGRESSING, "True", "Updating", f"{message}; waiting for {name_nodes(r.name for r in behind)}")
     if not basis:
@@ -126,8 +129,10 @@ def _progressing(situation: Situation) -> Judged:
 
 def _degraded(situation: Situation) -> Judged:
     parts: list[tuple[str, str]] = []
-    if isinstance(situation.verdict, Rejected):
-        parts.append((situation.verdict.reason, f"generation {situation.generation} is not accepted"))
+    if situation.rejected:
+        parts.append((situation.rejected.reason, f"generation {situation.standing.generation} is not accepted"))
+    if situation.standing.lost:
+        parts.append((ACCEPTED_SPEC_LOST, situation.standing.lost))
     parts += [(p.reason, f"pool {p.pool}: {p.message}") for p in situation.problems]
     if situation.overlaps:
         parts.append((situation.overlaps[0].reason, describe(situation.overlaps)))
@@ -156,11 +161,13 @@ def _devices(health: str, devices: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _ready(situation: Situation) -> Judged:
-    if not situation.running:
-        return Judged(READY, "False", _rejection(situation), "nothing runs, because the spec is not accepted")
+    spec = situation.spec
+    if spec is None:
+        status = "Unknown" if situation.standing.lost else "False"
+        return Judged(READY, status, *_nothing_in_force(situation.standing))
     if not situation.reports:
-        what = ", ".join(situation.pools[:MAX_GROUPS])
-        return Judged(READY, "True", "NoNodes", f"no node belongs to pool{'s' * (len(situation.pools) > 1)} {what}")
+        what = ", ".join(pool.name for pool in spec.pools[:MAX_GROUPS])
+        return Judged(READY, "True", "NoNodes", f"no node belongs to pool{'s' * (len(spec.pools) > 1)} {what}")
     basis = situation.basis
     if not basis:
         return Judged(
@@ -170,7 +177,7 @@ def _ready(situation: Situation) -> Judged:
     settled = basis[0].settled
     unserved = [r for r in basis if not r.served]
     blocking = [r for r in unserved if not (was_ready and _on_its_way(r))]
-    allowed = min(situation.spec.allowed_unavailable(len(basis)) if situation.spec else 0, len(basis) - 1)
+    allowed = min(spec.allowed_unavailable(len(basis)), len(basis) - 1)
     message = f"{len(basis) - len(unserved)} of {len(basis)} {'settled nodes' if settled else 'nodes'} served"
     waiting = [r for r in situation.reports if r.young and not r.served]
     if settled and waiting:
@@ -184,8 +191,8 @@ def _ready(situation: Situation) -> Judged:
         return Judged(READY, "False", causes[0][0], "; ".join([message, *(text for _, text in causes)]))
     if unserved:
         message = "; ".join([message, *(text for _, text in _causes(unserved))])
-    if isinstance(situation.verdict, Rejected):
-        return Judged(READY, "True", _rejection(situation), f"what ran before the edit goes on: {message}")
+    if situation.rejected:
+        return Judged(READY, "True", situation.rejected.reason, f"the accepted generation goes on: {message}")
     if len(unserved) > allowed:
         return Judged(READY, "True", STARTING, message)
     if not situation.devices:
@@ -216,8 +223,12 @@ def _on_its_way(report: NodeReport) -> bool:
     return report.grace or (report.young and report.state is State.PENDING and report.reason not in NOT_MADE)
 
 
-def _rejection(situation: Situation) -> str:
-    return situation.verdict.reason if isinstance(situation.verdict, Rejected) else "NotAccepted"
+def _nothing_in_force(standing: Standing) -> tuple[str, str]:
+    """(reason, message)"""
+    if standing.lost:
+        return ACCEPTED_SPEC_LOST, standing.lost
+    reason = standing.rejected.reason if standing.rejected else "NotAccepted"
+    return reason, "nothing runs, because no spec of this object was accepted yet"
 
 
 def _causes(reports: Iterable[NodeReport]) -> list[tuple[str, str]]:
@@ -263,10 +274,3 @@ def with_times(
 def by_type(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """A status' conditions by their type."""
     return {c["type"]: c for c in status.get("conditions") or ()}
-
-
-def was_accepted(obj: Mapping[str, Any]) -> bool:
-    """Whether the object's present generation has been accepted, by its own status."""
-    condition = by_type(obj.get("status") or {}).get(ACCEPTED, {})
-    generation = obj.get("metadata", {}).get("generation")
-    return condition.get("status") == "True" and condition.get("observedGeneration") == generation

@@ -17,7 +17,7 @@ from device_operator.spec.model import ConfigRef
 from device_operator.spec.placement import RESOURCE_CONFLICT, NodeView
 from device_operator.status.observed import FailedCreate, InventoryView, Observed, PodView
 from device_operator.status.pools import PoolView, pool_daemonset
-from device_operator.status.serving import State, Verdict, reported, unregistered
+from device_operator.status.serving import Diagnosis, State, reported, unregistered
 
 MAX_MESSAGE: Final = 512
 """Characters of a node's message."""
@@ -92,7 +92,7 @@ def settles_at(node: NodeView, settings: StatusSettings) -> datetime:
     return max(node.created, node.ready_since or node.created) + timedelta(seconds=settings.settle)
 
 
-def judge(
+def node_reports(
     ref: ConfigRef,
     pools: Iterable[PoolView],
     observed: Observed,
@@ -107,7 +107,7 @@ def judge(
     `progressing_since`: since when the object is Progressing; a node without pod has grace for `settle` from then.
     `conflicts`: node -> reason and sentence on what another object's agent serves there too.
     """
-    judged = _Judge(
+    reporter = _Reporter(
         ref,
         observed,
         settings,
@@ -115,10 +115,10 @@ def judge(
         progressing_since=progressing_since,
         conflicts=conflicts or {},
     )
-    return judged.reports(pools)
+    return reporter.reports(pools)
 
 
-class _Judge:
+class _Reporter:
     """The observations by node, and one method for each stage of an agent's way into service."""
 
     def __init__(
@@ -160,54 +160,54 @@ class _Judge:
         pod = max(alive, key=lambda p: (p.created, p.name), default=None)
         if not node.ready:
             # before anything that the pod's conditions say: they are the node's doing, minutes old, or both
-            verdict = self._away(node, inventory)
+            diagnosis = self._away(node, inventory)
         elif pod is None:
-            verdict = self._without_pod(pool, node, replacing=bool(pods))
+            diagnosis = self._without_pod(pool, node, replacing=bool(pods))
         elif pod.ready:
-            verdict = self._with_ready_pod(pod, inventory, pool)
-            conflict = self._conflicts.get(node.name) if verdict.state in (State.SERVING, State.NO_DEVICES) else None
+            diagnosis = self._with_ready_pod(pod, inventory, pool)
+            conflict = self._conflicts.get(node.name) if diagnosis.state in (State.SERVING, State.NO_DEVICES) else None
             # two of one name are the cause of what else the node may say: the kubelet knows one of them
-            if conflict and (conflict[0] == RESOURCE_CONFLICT or not verdict.problem):
-                verdict = Verdict(verdict.state, *conflict)
+            if conflict and (conflict[0] == RESOURCE_CONFLICT or not diagnosis.problem):
+                diagnosis = Diagnosis(diagnosis.state, *conflict)
         else:
-            verdict = self._with_starting_pod(pod, inventory)
+            diagnosis = self._with_starting_pod(pod, inventory)
         here = node.ready and not node.deleting
-        if node.deleting and verdict.state in (State.PENDING, State.STALE):
-            verdict = self._away(node, inventory)
+        if node.deleting and diagnosis.state in (State.PENDING, State.STALE):
+            diagnosis = self._away(node, inventory)
         settled = here and self._now >= settles_at(node, self._settings)
         return NodeReport(
             name=node.name,
             pool=pool.name,
-            state=verdict.state,
-            reason=verdict.reason,
-            message=clip(verdict.message),
+            state=diagnosis.state,
+            reason=diagnosis.reason,
+            message=clip(diagnosis.message),
             settled=settled,
             young=here and not settled,
-            grace=verdict.grace,
+            grace=diagnosis.grace,
             updated=_current(pool, pod, inventory),
-            problem=verdict.problem,
+            problem=diagnosis.problem,
             inventory=inventory,
         )
 
-    def _away(self, node: NodeView, inventory: InventoryView | None) -> Verdict:
+    def _away(self, node: NodeView, inventory: InventoryView | None) -> Diagnosis:
         """A node that is NotReady or going: nothing on it is the agent's fault, and nothing can be counted on."""
         since = f" since {rfc3339(node.ready_since)}" if node.ready_since else ""
         joining = self._within(node.created, self._settings.settle)
-        return Verdict(
+        return Diagnosis(
             State.STALE if inventory else State.PENDING,
             NODE_NOT_READY,
             "the node is being deleted" if node.deleting else f"the node is NotReady{since}: {node.why_not_ready}",
             problem=not (joining or node.deleting),
         )
 
-    def _without_pod(self, pool: PoolView, node: NodeView, *, replacing: bool) -> Verdict:
+    def _without_pod(self, pool: PoolView, node: NodeView, *, replacing: bool) -> Diagnosis:
         """The DaemonSet controller makes a pod within moments, or there is a cause that can be named."""
         if self._paused and not pool.applied:
-            return Verdict(State.PENDING, PAUSED, "spec.paused is true, so no DaemonSet is made")
+            return Diagnosis(State.PENDING, PAUSED, "spec.paused is true, so no DaemonSet is made")
         if pool.problem:
-            return Verdict(State.PENDING, pool.problem.reason, pool.problem.message)
+            return Diagnosis(State.PENDING, pool.problem.reason, pool.problem.message)
         if keeping := scheduling.keeping_away(node.taints, pool.tolerations):
-            return Verdict(
+            return Diagnosis(
                 State.PENDING,
                 "Tainted",
                 f"{'taint' if len(keeping) == 1 else 'taints'} {', '.join(map(str, keeping))} "
@@ -216,41 +216,41 @@ class _Judge:
             )
         failed = self._failed_creates.get(pool_daemonset(self._identity, pool.name))
         if failed and self._within(failed.last_seen, self._settings.failed_create_recent):
-            return Verdict(State.PENDING, FAILED_CREATE, f"the DaemonSet cannot make the pod: {failed.message}")
+            return Diagnosis(State.PENDING, FAILED_CREATE, f"the DaemonSet cannot make the pod: {failed.message}")
         grace = not self._waited
         if replacing:
-            return Verdict(State.PENDING, "Replacing", "the agent's pod is being replaced", grace)
+            return Diagnosis(State.PENDING, "Replacing", "the agent's pod is being replaced", grace)
         if not pool.applied:
-            return Verdict(State.PENDING, "NotApplied", "the DaemonSet is not made yet", grace)
-        return Verdict(State.PENDING, "AwaitingPod", "the DaemonSet controller has not made the agent's pod yet", grace)
+            return Diagnosis(State.PENDING, "NotApplied", "the DaemonSet is not made yet", grace)
+        return Diagnosis(State.PENDING, "AwaitingPod", "the DaemonSet controller has made no pod yet", grace)
 
-    def _with_starting_pod(self, pod: PodView, inventory: InventoryView | None) -> Verdict:
+    def _with_starting_pod(self, pod: PodView, inventory: InventoryView | None) -> Diagnosis:
         if pod.phase == "Failed":
-            return Verdict(State.FAILED, "PodFailed", f"pod {pod.name}: {_ended(pod)}")
+            return Diagnosis(State.FAILED, "PodFailed", f"pod {pod.name}: {_ended(pod)}")
         if pod.unscheduled:
-            return Verdict(State.PENDING, "Unschedulable", f"pod {pod.name} is not scheduled: {pod.unscheduled}")
+            return Diagnosis(State.PENDING, "Unschedulable", f"pod {pod.name} is not scheduled: {pod.unscheduled}")
         waiting = pod.waiting_reason
         if waiting in PULL_REASONS:
-            return Verdict(State.FAILED, "ImagePullFailed", f"pod {pod.name}: {waiting}: {pod.waiting_message}")
+            return Diagnosis(State.FAILED, "ImagePullFailed", f"pod {pod.name}: {waiting}: {pod.waiting_message}")
         if waiting == "CrashLoopBackOff":
-            return Verdict(State.FAILED, "AgentCrashes", f"pod {pod.name}: {_ended(pod)}")
+            return Diagnosis(State.FAILED, "AgentCrashes", f"pod {pod.name}: {_ended(pod)}")
         if waiting not in CREATING_REASONS:
-            return Verdict(State.FAILED, waiting, f"pod {pod.name}: {pod.waiting_message or waiting}")
+            return Diagnosis(State.FAILED, waiting, f"pod {pod.name}: {pod.waiting_message or waiting}")
         since = max(pod.created, pod.ready_since or pod.created)
         grace = self._within(since, self._settings.pod_stale)
         if waiting:
             text = f"pod {pod.name}: {waiting} since {rfc3339(pod.created)}"
-            return Verdict(State.PENDING, waiting, f"{text}{self._told_by_kubelet(pod)}", grace)
+            return Diagnosis(State.PENDING, waiting, f"{text}{self._told_by_kubelet(pod)}", grace)
         if self._within(pod.created, self._settings.pod_stale) or (grace and inventory is None):
-            return Verdict(State.PENDING, "Starting", f"pod {pod.name} starts", grace=True)
+            return Diagnosis(State.PENDING, "Starting", f"pod {pod.name} starts", grace=True)
         why = "; ".join(unregistered(inventory.status) if inventory else ()) or "its log says why"
         # lastState stays for as long as the pod: what ended an hour before is another story
         ended = pod.terminated_at
         last = f"; {_ended(pod)}" if ended and ended > since - timedelta(seconds=self._settings.pod_stale) else ""
         text = f"pod {pod.name} is not Ready since {rfc3339(since)}: {why}{last}"
         if grace:
-            return Verdict(State.SERVING, "AgentNotReady", text, grace=True)
-        return Verdict(State.STALE if inventory else State.FAILED, "AgentNotReady", text)
+            return Diagnosis(State.SERVING, "AgentNotReady", text, grace=True)
+        return Diagnosis(State.STALE if inventory else State.FAILED, "AgentNotReady", text)
 
     def _told_by_kubelet(self, pod: PodView) -> str:
         if warning := self._warnings.get(pod.name):
@@ -258,7 +258,7 @@ class _Judge:
         where = f"-n {pod.namespace} " if pod.namespace else ""
         return f"; kubectl describe pod {where}{pod.name} says why"
 
-    def _with_ready_pod(self, pod: PodView, inventory: InventoryView | None, pool: PoolView) -> Verdict:
+    def _with_ready_pod(self, pod: PodView, inventory: InventoryView | None, pool: PoolView) -> Diagnosis:
         since = pod.ready_since or pod.created
         fresh = self._within(since, self._settings.pod_stale)
         if inventory is None or not inventory.status:
@@ -266,10 +266,10 @@ class _Judge:
                 f"pod {pod.name} is Ready since {rfc3339(since)} and has not reported: no inventory in its name; "
                 "its log says why (rights of its ServiceAccount, admission policy)"
             )
-            return Verdict(State.PENDING if fresh else State.STALE, "NoReport", text, grace=fresh)
+            return Diagnosis(State.PENDING if fresh else State.STALE, "NoReport", text, grace=fresh)
         if not self._within(inventory.heartbeat_seen, self._settings.heartbeat_stale):
             text = f"the last report of pod {pod.name} came at {rfc3339(inventory.heartbeat_seen)}; its log says why"
-            return Verdict(State.STALE, "NoHeartbeat", text)
+            return Diagnosis(State.STALE, "NoHeartbeat", text)
         return reported(inventory.status, clashes=pool.clashes, nvml=pool.nvml, fresh=fresh)
 
     def _within(self, moment: datetime, seconds: float) -> bool:

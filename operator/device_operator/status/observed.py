@@ -8,17 +8,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from device_operator.spec.model import DEFAULT_MAX_UNAVAILABLE
 from device_operator.spec.placement import NodeView
-from device_operator.spec.scheduling import Term, Toleration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonSetView:
-    """A DaemonSet of ours. `pool`: value of the label; counts from its status.
-
-    `terms`, `tolerations`, `serves`, `max_unavailable`: what it was rendered from, as it stands on the cluster.
-    """
+    """A DaemonSet of ours. `pool`: value of the label; counts from its status."""
 
     name: str
     uid: str
@@ -28,10 +23,6 @@ class DaemonSetView:
     desired: int = 0
     updated: int = 0
     annotations: Mapping[str, str] = field(default_factory=dict)
-    terms: tuple[Term, ...] = ()
-    tolerations: tuple[Toleration, ...] = ()
-    serves: tuple[str, ...] = ()
-    max_unavailable: int | str = DEFAULT_MAX_UNAVAILABLE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

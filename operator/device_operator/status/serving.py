@@ -1,4 +1,4 @@
-"""What the report of a node's agent comes to: the verdict on a node whose agent is at work. Pure.
+"""What the report of a node's agent comes to: the diagnosis of a node whose agent is at work. Pure.
 
 An agent says of each resource at most one thing, and of each device its health; the node has one reason. So the order
 here is a choice: first what stops everything (another configuration than ours), then what the kubelet does not offer,
@@ -32,7 +32,7 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Diagnosis:
     """Of a node. `grace`: without a cause that would be worth an alarm yet; `problem`: something is not as wanted."""
 
     state: State
@@ -44,7 +44,7 @@ class Verdict:
 
 def reported(
     status: Mapping[str, Any], *, clashes: Sequence[EnvClash] = (), nvml: Collection[str] = (), fresh: bool = False
-) -> Verdict:
+) -> Diagnosis:
     """What the status of an inventory comes to.
 
     `clashes`: of the environment variables that the pool's resources set; `nvml`: names of entries with devices of the
@@ -54,36 +54,36 @@ def reported(
     devices = sum(int(r.get("devices", 0)) for r in resources)
     state = State.SERVING if devices else State.NO_DEVICES
     if error := status.get("configError"):
-        return Verdict(state, "ConfigError", f"the agent keeps its previous configuration: {error}")
+        return Diagnosis(state, "ConfigError", f"the agent keeps its previous configuration: {error}")
     if left_out := unregistered(status):
         foreign = [text for text in left_out if f": {FOREIGN_PLUGIN}: " in text]
-        return Verdict(state, FOREIGN_PLUGIN if foreign else "NotRegistered", "; ".join(foreign or left_out))
+        return Diagnosis(state, FOREIGN_PLUGIN if foreign else "NotRegistered", "; ".join(foreign or left_out))
     said = _said(status, nvml)
     for reason in (REFUSED, DRIVER_UNAVAILABLE):
         if texts := said[reason]:
-            return Verdict(state, reason, "; ".join(texts))
+            return Diagnosis(state, reason, "; ".join(texts))
     # an agent that has just started tells these two before it has asked the kubelet
     unknown = [str(r["name"]) for r in resources if r.get("devices") and not r.get("registered", True)]
     if unknown and not fresh:
-        return Verdict(state, "NotRegistered", f"the kubelet does not know {', '.join(unknown)} yet")
+        return Diagnosis(state, "NotRegistered", f"the kubelet does not know {', '.join(unknown)} yet")
     if clashed := _clashed(status, clashes):
         others = len(clashed) - 1
         more = f", and {others} more container{'s' * (others > 1)}" if others else ""
-        return Verdict(state, "EnvCollision", clashed[0] + more)
+        return Diagnosis(state, "EnvCollision", clashed[0] + more)
     if error := status.get("healthError"):  # unhealthy devices are told one by one beside it
-        return Verdict(state, HEALTH_NOT_KEPT, error)
+        return Diagnosis(state, HEALTH_NOT_KEPT, error)
     for health, reason in (("Unhealthy", DEVICES_UNHEALTHY), ("Unknown", DEVICES_UNKNOWN)):
         if found := [d for d in status.get("devices") or () if d.get("health") == health]:
             text = f"{len(found)} of {devices} devices {health}: {found[0].get('id')} ({_why(found[0])})"
-            return Verdict(state, reason, text + (" and others" if len(found) > 1 else ""))
+            return Diagnosis(state, reason, text + (" and others" if len(found) > 1 else ""))
     if status.get("podResources") == "Unavailable" and not fresh:
         text = "the kubelet's pod-resources socket gives no answer, so holders are unknown: check agent.kubeletRootDir"
-        return Verdict(state, "PodResourcesUnavailable", text)
+        return Diagnosis(state, "PodResourcesUnavailable", text)
     if not devices:
         nothing = "; ".join([*said[NO_DEVICES], *(status.get("nothingFound") or ())])
         text = nothing or "the agent found nothing to serve; excluded in the inventory says what it left out"
-        return Verdict(state, NO_DEVICES, text, problem=False)
-    return Verdict(state, "Serving", problem=False)
+        return Diagnosis(state, NO_DEVICES, text, problem=False)
+    return Diagnosis(state, "Serving", problem=False)
 
 
 def _why(device: Mapping[str, Any]) -> str:

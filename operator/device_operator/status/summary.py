@@ -11,14 +11,13 @@ from datetime import datetime
 from typing import Any, Final
 
 from device_operator.render.manifests import Manifest
-from device_operator.spec.acceptance import Accepted, Rejected
-from device_operator.spec.model import ConfigRef
-from device_operator.spec.placement import Assignment, assignment, describe
+from device_operator.spec.acceptance import Standing
+from device_operator.spec.placement import Assignment, describe
 from device_operator.status import conditions
 from device_operator.status.conditions import PROGRESSING, Situation, by_type
-from device_operator.status.nodes import NodeReport, StatusSettings, clip, judge, rfc3339
+from device_operator.status.nodes import NodeReport, StatusSettings, clip, node_reports, rfc3339
 from device_operator.status.observed import Observed
-from device_operator.status.pools import PoolView, as_rendered, running, running_pools, wanted_pools
+from device_operator.status.pools import PoolView, as_rendered, pool_views
 
 MAX_RESOURCES: Final = 128
 MAX_UNHEALTHY: Final = 4096
@@ -31,78 +30,82 @@ _COUNTS: Final = ("devices", "healthy", "capacity", "allocated")
 
 
 def compute(
-    ref: ConfigRef,
+    standing: Standing,
     *,
-    generation: int,
-    verdict: Accepted | Rejected,
     observed: Observed,
     previous: Mapping[str, Any],
-    assigned: Assignment | None = None,
+    assigned: Assignment,
     manifests: Iterable[Manifest] = (),
     settings: StatusSettings | None = None,
 ) -> dict[str, Any]:
     """The complete status.
 
-    `assigned` (`placement.assignment`; None: made here, without rivals): of the accepted spec, or after a rejection of
-    what runs (`pools.running`), which the status then tells of. `manifests` (`render.render`): of the accepted spec.
+    `assigned` (`placement.assignment`), `manifests` (`manifests.render`): of the spec in force; empty where none is.
     `previous`: the status as it stands, {} at first.
     """
     settings = settings or StatusSettings()
     before = by_type(previous)
-    accepted = isinstance(verdict, Accepted)
-    in_force = verdict.spec if isinstance(verdict, Accepted) else running(observed.daemonsets)
-    if assigned is None:
-        assigned = assignment(in_force, nodes=observed.nodes, others=()) if in_force else Assignment({})
+    in_force = standing.in_force
     pools: tuple[PoolView, ...] = ()
-    if isinstance(verdict, Accepted):
-        pools = wanted_pools(ref, verdict, observed=observed, assigned=assigned, manifests=manifests)
-    elif in_force is not None:
-        pools = running_pools(in_force, observed=observed, assigned=assigned)
-    reports = judge(
-        ref,
+    if in_force:
+        pools = pool_views(standing.ref, in_force.spec, observed=observed, assigned=assigned, manifests=manifests)
+    reports = node_reports(
+        standing.ref,
         pools,
         observed,
         settings=settings,
-        paused=isinstance(verdict, Accepted) and verdict.spec.paused,
+        paused=in_force is not None and in_force.spec.paused,
         progressing_since=_since(before.get(PROGRESSING, {})),
         conflicts={o.node: (o.reason, describe([o])) for o in reversed(assigned.overlaps) if o.reported},
     )
-    overlaps = assigned.overlaps if accepted else ()
     unhealthy, unknown = _with_health("Unhealthy", reports), _with_health("Unknown", reports)
     resources = _resources(reports)
-    total = {count: sum(r[count] for r in resources) for count in _COUNTS}
-    bad = max(len(unhealthy), sum(r["unhealthy"] for r in resources))  # an inventory's list may be cut, its counts not
-    judged = conditions.judge(
+    concluded = conditions.conclude(
         Situation(
-            verdict=verdict,
-            spec=in_force,
+            standing=standing,
             reports=reports,
-            overlaps=overlaps,
-            problems=observed.problems if accepted else (),
+            overlaps=assigned.overlaps,
+            problems=observed.problems,
             unhealthy=unhealthy,
             unknown=unknown,
-            devices=total["devices"],
-            generation=generation,
-            pools=[pool.name for pool in pools],
+            devices=sum(r["devices"] for r in resources),
             previous=before,
             complete=observed.complete,
             applied=as_rendered(pools, observed.daemonsets),
         )
     )
+    now, generation = rfc3339(observed.now), standing.generation
     status: dict[str, Any] = {
         "observedGeneration": generation,
-        "summary": {
-            "nodes": f"{sum(r.served for r in reports)}/{len(reports)}",
-            "devices": f"{total['healthy']}/{total['devices']}",
-            "capacity": total["capacity"],
-            "allocated": total["allocated"],
-            "unhealthy": bad,
-        },
-        "conditions": conditions.with_times(judged, previous=before, generation=generation, now=rfc3339(observed.now)),
-        "pools": [_pool(pool, reports, overlaps) for pool in pools],
+        **_accepted_generation(standing, previous),
+        "summary": _summary(reports, resources, unhealthy),
+        "conditions": conditions.with_times(concluded, previous=before, generation=generation, now=now),
+        "pools": [_pool(pool, reports, assigned.overlaps) for pool in pools],
     }
     _fill(status, resources=resources, unhealthy=unhealthy, reports=reports, limit=settings.max_bytes)
     return status
+
+
+def _accepted_generation(standing: Standing, previous: Mapping[str, Any]) -> dict[str, int]:
+    """One whose spec is lost stays told: it is what runs."""
+    if standing.in_force:
+        return {"acceptedGeneration": standing.in_force.generation}
+    before = previous.get("acceptedGeneration")
+    return {"acceptedGeneration": before} if standing.lost and before else {}
+
+
+def _summary(
+    reports: Sequence[NodeReport], resources: Sequence[Mapping[str, Any]], unhealthy: Sequence[object]
+) -> dict[str, Any]:
+    total = {count: sum(r[count] for r in resources) for count in _COUNTS}
+    return {
+        "nodes": f"{sum(r.served for r in reports)}/{len(reports)}",
+        "devices": f"{total['healthy']}/{total['devices']}",
+        "capacity": total["capacity"],
+        "allocated": total["allocated"],
+        # an inventory's list of devices may be cut, its counts are not
+        "unhealthy": max(len(unhealthy), sum(r["unhealthy"] for r in resources)),
+    }
 
 
 def _since(condition: Mapping[str, Any]) -> datetime | None:

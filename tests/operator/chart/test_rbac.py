@@ -56,6 +56,7 @@ GROUPS = {
     "devicepluginconfigs": GROUP,
     "devicepluginconfigs/status": GROUP,
     "nodedeviceinventories": GROUP,
+    "controllerrevisions": "apps",
     "daemonsets": "apps",
     "leases": "coordination.k8s.io",
 }

@@ -85,7 +85,6 @@ def daemonset(pool: str = "default", *, config_hash: str = "", template_hash: st
     annotations = {ANNOTATION_CONFIG_HASH: config_hash, ANNOTATION_TEMPLATE: template_hash}
     annotations |= fields.pop("annotations", {})
     name = pool_daemonset(LAB, pool)
-    fields.setdefault("serves", (KVM,))
     return DaemonSetView(name=name, uid=f"uid-{pool}", pool=pool, generation=1, annotations=annotations, **fields)
 
 

@@ -1,11 +1,10 @@
 """What is accepted and yet worth a word: variables that resources take from each other, and rights of agents."""
 
-import itertools
 from typing import Any
 
 import pytest
 from device_operator.spec import catalogue
-from device_operator.spec.caveats import caveats, env_clashes, note, noted, nvml_entries
+from device_operator.spec.caveats import caveats, env_clashes
 from unit.operator_core.build import entry, spec
 
 GPU = {"name": "nvidia.com/gpu", "preset": "nvidia-gpu-env"}
@@ -188,33 +187,3 @@ def test_equal_caveats_of_pools_are_one_sentence():
     pools = [{"name": n, "nodeSelector": {"x": n}} for n in ("a", "b")]
     (text,) = caveats(spec({"resources": [GPU], "nodePools": pools, "agent": {"driverAccess": {"driverRoot": "/"}}}))
     assert text.startswith("pools a, b: the agents run privileged")
-
-
-@pytest.mark.parametrize(
-    "resources",
-    [
-        [entry()],
-        [GPU, MIXED],
-        [with_env("a.b/c", ("A", "1")), with_env("a.b/d", ("A", "1")), with_env("a.b/e", ("A", "2"))],
-    ],
-)
-def test_what_nodes_are_judged_by_can_be_read_back_from_what_runs(resources: list[dict[str, Any]]):
-    found = spec({"resources": resources})
-    document = found.document(found.pools[0])
-    clashes, nvml = noted(note(document))
-    assert nvml == nvml_entries(document)
-    entries = [r.name for r in document.resources]
-    assert [c.name for c in clashes] == [c.name for c in env_clashes(document)]
-    for read, made in zip(clashes, env_clashes(document), strict=True):
-        assert list(read.values) == list(made.values)
-        for pair in itertools.product(entries, repeat=2):
-            assert read.between(pair) == made.between(pair)
-
-
-def test_a_note_is_never_longer_than_an_object_may_carry():
-    long = {f"V{i}": "{name}" for i in range(32)}
-    resources = [with_env(f"a.b/{'r' * 55}{i}-{{name}}", *long.items()) for i in range(64)]
-    found = spec({"resources": resources})
-    document = found.document(found.pools[0])
-    assert len(note(document)) <= 64 * 1024
-    assert noted(note(document)) == ((), frozenset())

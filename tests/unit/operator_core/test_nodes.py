@@ -6,7 +6,7 @@ import pytest
 from device_agent.kubelet.allocatable import foreign_message
 from device_operator.spec.placement import NodeView
 from device_operator.spec.scheduling import Toleration
-from device_operator.status.nodes import NodeReport, StatusSettings, judge
+from device_operator.status.nodes import NodeReport, StatusSettings, node_reports
 from device_operator.status.observed import ApplyProblem, FailedCreate, Observed, PodWarning
 from device_operator.status.pools import PoolView, pool_daemonset
 from unit.operator_core.build import KVM, LAB, NOW, ago, counts, device, inventory, node, pod, taint
@@ -18,7 +18,7 @@ def report(
     *, pool: PoolView = POOL, on: NodeView | None = None, paused: bool = False, since: Any = None, **seen: Any
 ) -> NodeReport:
     observed = Observed(now=NOW, nodes=(on or node(),), **seen)
-    (found,) = judge(LAB, [pool], observed, settings=StatusSettings(), paused=paused, progressing_since=since)
+    (found,) = node_reports(LAB, [pool], observed, settings=StatusSettings(), paused=paused, progressing_since=since)
     return found
 
 
@@ -33,7 +33,7 @@ CAUSES: dict[str, tuple[dict[str, Any], tuple[str, str, str]]] = {
         {"pods": (pod(),), "inventories": (inventory(resources=[counts(devices=0)], devices=[]),)},
         ("NoDevices", "NoDevices", "found nothing to serve"),
     ),
-    "no pod yet": ({}, ("Pending", "AwaitingPod", "has not made the agent's pod yet")),
+    "no pod yet": ({}, ("Pending", "AwaitingPod", "has made no pod yet")),
     "no DaemonSet yet": ({"pool": PoolView(name="default", nodes=("node-1",), applied=False)}, ("Pending", "NotApplied", "")),
     "paused": (
         {"pool": PoolView(name="default", nodes=("node-1",), applied=False), "paused": True},
@@ -305,7 +305,7 @@ def test_a_cause_is_told_the_same_way_a_second_later(name: str):
     given["nodes"] = (given.pop("on", node()),)
     later = given | {"now": ago(-0.5)}
     first, second = (
-        judge(LAB, [pool], Observed(**seen), settings=StatusSettings(), paused=paused) for seen in (given, later)
+        node_reports(LAB, [pool], Observed(**seen), settings=StatusSettings(), paused=paused) for seen in (given, later)
     )
     assert [r.message for r in first] == [r.message for r in second]
 
@@ -407,4 +407,4 @@ def test_a_restart_is_told_in_the_singular():
 
 def test_a_node_that_is_not_listed_is_not_reported():
     observed = Observed(now=NOW, nodes=(node("node-2"),))
-    assert judge(LAB, [POOL], observed, settings=StatusSettings()) == ()
+    assert node_reports(LAB, [POOL], observed, settings=StatusSettings()) == ()

@@ -3,12 +3,10 @@
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from device_operator.spec.acceptance import Accepted, Rejected, accept
+from device_operator.spec.acceptance import Rejected, rejection
 from device_operator.spec.placement import NodeView, OtherConfig, Overlap, assignment, describe, matches, name_nodes
-from device_operator.spec.scheduling import Expression, Operator, Term
 from device_operator.status.conflicts import with_reported
-from device_operator.status.pools import running
-from unit.operator_core.build import KVM, LAB, NOW, ago, counts, daemonset, device, entry, inventory, node, pools, spec
+from unit.operator_core.build import KVM, LAB, NOW, ago, counts, device, entry, inventory, node, pools, spec
 
 if TYPE_CHECKING:
     from device_operator.status.observed import InventoryView
@@ -23,12 +21,19 @@ LAB_POOL = {"name": "lab", "nodeSelector": {"hardware": "lab"}}
 NODES = [labelled("node-1", hardware="edge"), labelled("node-2", hardware="lab"), labelled("node-3")]
 
 
-def judged(found: Any, *, others: list[OtherConfig] | None = None, nodes: Any = NODES, **fields: Any) -> Any:
-    return accept(LAB, found, nodes=nodes, others=others or [], created=NOW, **{"already": False, **fields})
+def judged(found: Any, *, others: list[OtherConfig] | None = None, nodes: Any = NODES) -> Rejected | None:
+    return rejection(LAB, found, nodes=nodes, others=others or [], created=NOW)
 
 
-def other(name: str = "other", *, age: float = 60, accepted: bool | None = None, found: Any = None) -> OtherConfig:
-    return OtherConfig(name=name, uid=f"uid-{name}", created=ago(age), spec=found or spec(), accepted=accepted)
+def other(name: str = "other", *, age: float = 60, held: Any = None, wanted: Any = None) -> OtherConfig:
+    """Another object; `held`, `wanted`: specs."""
+    return OtherConfig(
+        name=name,
+        uid=f"uid-{name}",
+        created=ago(age),
+        held=held.pools if held else (),
+        wanted=wanted.pools if wanted else (),
+    )
 
 
 @pytest.mark.parametrize(
@@ -69,21 +74,19 @@ def test_each_node_belongs_to_its_pool():
 
 
 def test_pools_that_meet_on_a_node_are_refused_by_name():
-    verdict = judged(pools(EDGE, {"name": "all"}))
-    assert isinstance(verdict, Rejected)
-    assert verdict.reason == "PoolOverlap"
-    assert verdict.message.startswith("pools edge and all both match node node-1: a node may belong to one pool")
+    found = judged(pools(EDGE, {"name": "all"}))
+    assert found is not None
+    assert found.reason == "PoolOverlap"
+    assert found.message.startswith("pools edge and all both match node node-1: a node may belong to one pool")
 
 
 def test_pools_that_could_meet_but_do_not_are_accepted():
     found = pools(EDGE, {"name": "big", "nodeSelector": {"size": "big"}})
-    assert isinstance(judged(found), Accepted)
+    assert judged(found) is None
 
 
-def test_an_accepted_generation_is_never_taken_back_and_the_overlap_is_told():
-    found = pools(EDGE, {"name": "all"})
-    assert isinstance(judged(found, already=True), Accepted)
-    now = assignment(found, nodes=NODES, others=[])
+def test_an_overlap_that_came_later_is_told():
+    now = assignment(pools(EDGE, {"name": "all"}), nodes=NODES, others=[])
     assert now.nodes == {"edge": ("node-1",), "all": ("node-2", "node-3")}
     (overlap,) = now.overlaps
     assert (overlap.node, overlap.reason, overlap.pool, overlap.rival) == ("node-1", "PoolOverlap", "edge", "all")
@@ -92,21 +95,21 @@ def test_an_accepted_generation_is_never_taken_back_and_the_overlap_is_told():
 @pytest.mark.parametrize(
     ("rival", "wins"),
     [
-        (other(accepted=True, age=-60), "other"),  # accepted earlier, though younger
-        (other(accepted=None, age=60), "other"),  # both new: the older
-        (other(accepted=None, age=-60), "lab"),
-        (other(accepted=None, age=0), "lab"),  # same age: by name
-        (other("a", accepted=None, age=0), "other"),
-        (other(accepted=False, age=60), "lab"),  # refused itself: nothing of it is in force
+        (other(held=spec(), age=-60), "other"),  # accepted earlier, though younger
+        (other(wanted=spec(), age=60), "other"),  # both new: the older
+        (other(wanted=spec(), age=-60), "lab"),
+        (other(wanted=spec(), age=0), "lab"),  # same age: by name
+        (other("a", wanted=spec(), age=0), "other"),
+        (other(age=60), "lab"),  # rejected itself: nothing of it is in force
     ],
 )
 def test_of_two_objects_that_serve_one_resource_on_a_node_the_earlier_wins(rival: OtherConfig, wins: str):
-    verdict = judged(spec(), others=[rival])
-    assert isinstance(verdict, Accepted) == (wins == "lab")
-    if isinstance(verdict, Rejected):
-        assert verdict.reason == "ResourceConflict"
-        assert f"DevicePluginConfig {rival.name} serves {KVM} on nodes node-1, node-2, node-3" in verdict.message
-        assert "which pool default matches too" in verdict.message
+    found = judged(spec(), others=[rival])
+    assert (found is None) == (wins == "lab")
+    if found is not None:
+        assert found.reason == "ResourceConflict"
+        assert f"DevicePluginConfig {rival.name} serves {KVM} on nodes node-1, node-2, node-3" in found.message
+        assert "which pool default matches too" in found.message
 
 
 @pytest.mark.parametrize(
@@ -119,54 +122,22 @@ def test_of_two_objects_that_serve_one_resource_on_a_node_the_earlier_wins(rival
     ids=["another resource", "other nodes", "a pool that does not serve it"],
 )
 def test_objects_that_do_not_meet_are_no_conflict(rival: Any):
-    assert isinstance(judged(spec(), others=[other(accepted=True, found=rival)]), Accepted)
+    assert judged(spec(), others=[other(held=rival)]) is None
 
 
-def test_a_rival_that_cannot_be_parsed_conflicts_with_nobody():
-    rival = OtherConfig(name="other", uid="u", created=ago(60), spec=None, accepted=None)
-    assert isinstance(judged(spec(), others=[rival]), Accepted)
+def test_what_a_rival_holds_counts_beside_what_it_wants():
+    edge, another = pools(EDGE), spec(resources=[entry("example.com/another")])
+    rival = other(age=-60, held=edge, wanted=another)
+    found = judged(spec(), others=[rival])
+    assert found is not None
+    assert f"other serves {KVM} on node node-1, which" in found.message
+    assert judged(pools(LAB_POOL), others=[rival]) is None
 
 
-def on(label: str) -> tuple[Term, ...]:
-    return (Term((Expression("hardware", Operator.IN, (label,)),)),)
-
-
-@pytest.mark.parametrize("accepted", [False, None, True])
-def test_what_a_rival_runs_counts_whatever_became_of_its_spec(*, accepted: bool | None):
-    runs = running([daemonset(terms=on("edge"))])
-    assert runs is not None
-    rival = OtherConfig(
-        name="other",
-        uid="u",
-        created=ago(-60),
-        spec=spec(resources=[entry("example.com/another")]) if accepted else None,
-        accepted=accepted,
-        running=runs.pools,
-    )
-    verdict = judged(spec(), others=[rival])
-    assert isinstance(verdict, Rejected)
-    assert f"other serves {KVM} on node node-1, which" in verdict.message
-    assert isinstance(judged(pools(LAB_POOL), others=[rival]), Accepted)
-
-
-def test_what_is_accepted_and_runs_is_told_once():
-    runs = running([daemonset()])
-    assert runs is not None
-    rival = OtherConfig(name="other", uid="u", created=ago(60), spec=spec(), accepted=True, running=runs.pools)
-    found = assignment(spec(), nodes=NODES, others=[rival])
+def test_a_pool_that_two_accepted_specs_of_a_rival_have_is_told_once():
+    twice = OtherConfig(name="other", uid="u", created=ago(60), held=(*spec().pools, *spec(paused=True).pools))
+    found = assignment(spec(), nodes=NODES, others=[twice])
     assert [o.node for o in found.overlaps] == ["node-1", "node-2", "node-3"]
-
-
-def test_what_runs_is_read_from_the_daemonsets():
-    assert running([]) is None
-    runs = running(
-        [daemonset("lab", terms=on("lab"), max_unavailable=2), daemonset("edge", terms=on("edge"), max_unavailable=2)]
-    )
-    assert runs is not None
-    assert [p.name for p in runs.pools] == ["edge", "lab"]
-    assert runs.allowed_unavailable(10) == 2
-    found = assignment(runs, nodes=NODES, others=[])
-    assert found.nodes == {"edge": ("node-1",), "lab": ("node-2",)}
 
 
 TAKEN = "example.com/ttyS0"
@@ -193,7 +164,7 @@ def meeting(
     return found.overlaps
 
 
-STRANGER = other(found=spec(resources=[entry("example.com/else")]))
+STRANGER = other(held=spec(resources=[entry("example.com/else")]))
 
 
 def test_a_name_that_two_objects_come_to_on_a_node_is_told():
@@ -277,7 +248,7 @@ def test_a_pci_function_is_one_whoever_reports_it():
 
 
 def test_a_conflict_of_names_as_written_is_told_once():
-    found = meeting([counts(KVM)], others=[other(accepted=True)])
+    found = meeting([counts(KVM)], others=[other(held=spec())])
     assert [(o.node, o.reported) for o in found] == [("node-1", False), ("node-2", False)]
 
 

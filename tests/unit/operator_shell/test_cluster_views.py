@@ -10,11 +10,6 @@ from device_operator.cluster import views
 from device_operator.cluster.apply import RESTARTED_AT, wanted_from
 from device_operator.cluster.cache import ClusterCache
 from device_operator.cluster.collection import Change
-from device_operator.render.manifests import RenderSettings, render
-from device_operator.spec.model import ConfigRef
-from device_operator.spec.parsing import parse_spec
-from device_operator.spec.placement import NodeView, matches
-from device_operator.status.pools import running
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NODE: dict[str, Any] = {
@@ -123,41 +118,6 @@ def test_a_new_leader_takes_no_old_report_for_a_new_one() -> None:
     assert views.inventory(raw, None, now=NOW).heartbeat_seen == NOW, "a clock that goes before ours"
     later = NOW + timedelta(minutes=1)
     assert views.inventory(changed(raw, lastHeartbeatTime="t2"), first, now=later).heartbeat_seen == later
-
-
-def test_what_a_daemonset_was_rendered_from_is_read_back() -> None:
-    given = {
-        "resources": [{"name": "example.com/{name}", "devices": [{"simulated": {"count": 1}}]}],
-        "nodePools": [
-            {
-                "name": "edge",
-                "nodeSelector": {"hardware": "edge"},
-                "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}],
-                "tolerations": [{"key": "a", "operator": "Exists", "effect": "NoExecute"}],
-            }
-        ],
-        "updateStrategy": {"maxUnavailable": 3},
-    }
-    spec = parse_spec({"metadata": {"name": "lab"}, "spec": given})
-    settings = RenderSettings(namespace="x", agent_image="example.com/agent:1")
-    _, manifest = render(ConfigRef("lab", "uid"), spec, settings)
-    raw = copy.deepcopy(manifest.body)
-    raw["metadata"] |= {"uid": "u", "generation": 1}
-    raw["spec"]["template"]["spec"]["tolerations"].append({"key": "b", "operator": "Gt", "value": "1"})
-    view = views.daemonset(raw, None).daemonset
-    assert view is not None
-    again = running([view])
-    assert again is not None
-    (pool,) = again.pools
-    assert (pool.name, pool.serves, pool.tolerations) == ("edge", ("example.com/{name}",), spec.pools[0].tolerations)
-    assert again.max_unavailable == 3
-    nodes = [
-        NodeView(name=name, labels={"kubernetes.io/os": os, "hardware": hardware}, created=NOW)
-        for name in ("n", "m")
-        for os in ("linux", "windows")
-        for hardware in ("edge", "lab")
-    ]
-    assert [matches(pool, n) for n in nodes] == [matches(spec.pools[0], n) for n in nodes] == [True] + [False] * 7
 
 
 def test_only_news_makes_a_pass() -> None:

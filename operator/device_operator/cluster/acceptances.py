@@ -1,0 +1,96 @@
+"""Which specs of an object are accepted: written once, read back by every pass, removed when nothing runs by them.
+
+A rejected edit, a restart of the operator or a deleted DaemonSet loses nothing that stands here. Reading costs no
+request: the cache watches the revisions.
+"""
+
+import logging
+
+from device_operator.cluster import views
+from device_operator.cluster.cache import ClusterCache, controllerrevisions
+from device_operator.cluster.client import ApiError, Client, Object
+from device_operator.cluster.revisions import Revision, revision, revision_body
+from device_operator.runtime.errors import ForeignOwnerError
+from device_operator.spec.model import ConfigRef, Pool
+
+logger = logging.getLogger(__name__)
+
+
+class AcceptedSpecs:
+    """`keep` counts for other objects from its first moment, before the API server has answered."""
+
+    def __init__(self, client: Client, cache: ClusterCache, *, namespace: str) -> None:
+        self._client = client
+        self._cache = cache
+        self._namespace = namespace
+        self._resource = controllerrevisions(namespace)
+        self._on_the_way: dict[str, Revision] = {}
+
+    def latest(self, ref: ConfigRef) -> Revision | None:
+        """The revision of the highest generation, readable or not; None: nothing was accepted, or it is lost."""
+        return max(self._intact(ref), key=lambda r: r.generation, default=None)
+
+    def held_pools(self, ref: ConfigRef) -> tuple[Pool, ...]:
+        """Pools of every accepted spec that is still there, and so may still run."""
+        return tuple(pool for found in self._intact(ref) if found.spec is not None for pool in found.spec.pools)
+
+    async def keep(self, ref: ConfigRef, *, generation: int, spec: Object) -> Revision:
+        """Writes the spec of an accepted generation.
+
+        Raises:
+            ForeignOwnerError: the name is taken by an object that `ref` does not own.
+            ApiError: the server refused. Also what a request raises without an answer.
+        """
+        body = revision_body(ref, generation=generation, spec=spec, namespace=self._namespace)
+        self._on_the_way[ref.uid] = revision({**body, "metadata": {**body["metadata"], "uid": ""}}, None)
+        try:
+            kept = self._cache.revisions.learn(await self._written(ref, body))
+        finally:
+            del self._on_the_way[ref.uid]
+        logger.info("accepted spec kept", extra={"config": ref.name, "generation": generation, "object": kept.name})
+        return kept
+
+    async def remove_old(self, ref: ConfigRef) -> None:
+        """Deletes all but the latest. While that one is paused, what runs is of the latest that is not: it stays."""
+        found = self._cache.revisions_of(ref)
+        intact = sorted((r for r in found if r.intact), key=lambda r: r.generation, reverse=True)
+        if not intact or intact[0].spec is None:
+            return  # another version of the operator can read it
+        kept = {intact[0].name}
+        if intact[0].spec.paused:
+            kept |= set([r.name for r in intact if r.spec is not None and not r.spec.paused][:1])
+        for old in found:
+            if old.name not in kept:
+                await self._delete(old.name, uid=old.uid)
+
+    def _intact(self, ref: ConfigRef) -> tuple[Revision, ...]:
+        found = tuple(r for r in self._cache.revisions_of(ref) if r.intact)
+        coming = self._on_the_way.get(ref.uid)
+        return found if coming is None else (*found, coming)
+
+    async def _written(self, ref: ConfigRef, body: Object) -> Object:
+        try:
+            return await self._client.create(self._resource, body)
+        except ApiError as error:
+            if not error.already_exists:
+                raise
+        name = body["metadata"]["name"]
+        there = await self._client.get(self._resource, name)
+        if views.owner_uid(there) != ref.uid:
+            raise ForeignOwnerError(
+                f"ControllerRevision {self._namespace}/{name} belongs to {views.owner_text(there)} and is left alone; "
+                f"delete or rename it, then the accepted spec of {ref.name} can be kept"
+            )
+        known, wanted = revision(there, None), body["metadata"]["labels"]
+        if known.intact and wanted.items() <= there["metadata"].get("labels", {}).items():
+            return there
+        await self._delete(name, uid=there["metadata"]["uid"])
+        return await self._client.create(self._resource, body)
+
+    async def _delete(self, name: str, *, uid: str) -> None:
+        try:
+            await self._client.delete(self._resource, name, uid=uid)
+        except ApiError as error:
+            if not (error.not_found or error.conflict):
+                raise
+        logger.info("deleted", extra={"kind": "ControllerRevision", "object": name})

@@ -1,0 +1,106 @@
+"""Deletes what left the accepted spec: objects by label and ownerReference, inventories after a grace."""
+
+import logging
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Final
+
+from device_operator.cluster.apply import Applier
+from device_operator.cluster.cache import INVENTORIES, ClusterCache
+from device_operator.cluster.client import ApiError, Client
+from device_operator.cluster.views import Owned
+from device_operator.render.manifests import Manifest
+from device_operator.spec.model import ConfigRef
+from device_operator.spec.placement import Assignment
+
+logger = logging.getLogger(__name__)
+
+_HEARTBEAT: Final = 600.0
+"""Seconds: agents write their inventory at least so often."""
+
+
+class Cleaner:
+    """`grace`: seconds that an inventory without node or pool stays. `clock`: monotonic seconds; `now`: aware UTC."""
+
+    def __init__(
+        self,
+        client: Client,
+        cache: ClusterCache,
+        applier: Applier,
+        *,
+        grace: float,
+        clock: Callable[[], float],
+        now: Callable[[], datetime],
+    ) -> None:
+        self._client = client
+        self._cache = cache
+        self._applier = applier
+        self._grace = grace
+        self._clock = clock
+        self._now = now
+        self._orphans: dict[str, dict[str, float]] = {}
+
+    async def clean(self, ref: ConfigRef, manifests: Iterable[Manifest], assigned: Assignment) -> ApiError | None:
+        """`manifests`, `assigned`: of the spec in force. A refusal is returned: the status has to be told anyway."""
+        if not self._cache.complete:
+            return None
+        try:
+            await self._clean_objects(ref, manifests, assigned)
+            await self._clean_inventories(ref, assigned)
+        except ApiError as error:
+            logger.warning("not cleaned", extra={"config": ref.name, "error": str(error)})
+            return error
+        return None
+
+    def wait(self, ref: ConfigRef) -> float:
+        """Seconds until the next inventory may go; infinite where none has to."""
+        since = self._orphans.get(ref.uid, {}).values()
+        return min((at + self._grace - self._clock() for at in since), default=float("inf"))
+
+    def forget(self, uid: str) -> None:
+        """Also while an object is paused: its grace begins anew."""
+        self._orphans.pop(uid, None)
+
+    async def _clean_objects(self, ref: ConfigRef, manifests: Iterable[Manifest], assigned: Assignment) -> None:
+        mine = [o for o in self._cache.owned(ref.name) if o.owner_uid == ref.uid and not o.deleting]
+        kept = {(m.kind, m.name) for m in manifests}
+        rolled = {o.pool for o in mine if _rolled_out(o)}
+        for owned in sorted(mine, key=lambda o: o.kind, reverse=True):  # pods first, then what they have mounted
+            if (owned.kind, owned.name) in kept:
+                continue
+            # a ConfigMap of another contract version is read by agents that are not rolled yet
+            if owned.kind == "ConfigMap" and owned.pool in assigned.nodes and owned.pool not in rolled:
+                continue
+            await self._applier.remove(owned)
+
+    async def _clean_inventories(self, ref: ConfigRef, assigned: Assignment) -> None:
+        """Deletes those whose node is gone, or in no pool, for the whole grace, once no agent's pod is there.
+
+        A restart of this process forgets since when. But an agent writes every ten minutes, so a node whose inventory
+        is older than that has had no agent for the rest of the time.
+        """
+        now, clock = self._now(), self._clock()
+        kept = {node for nodes in assigned.nodes.values() for node in nodes}
+        kept |= {pod.node for pod in self._cache.pods_of(ref.name) if pod.node and not pod.deleting}
+        before = self._orphans.get(ref.uid, {})
+        orphans = [i for i in self._cache.inventories_of(ref.name) if i.owner_uid == ref.uid and i.node not in kept]
+        since: dict[str, float] = {}
+        for inventory in orphans:
+            without = max((now - inventory.heartbeat_seen).total_seconds() - _HEARTBEAT, 0.0)
+            since[inventory.name] = min(before.get(inventory.name, clock), clock - without)
+        self._orphans[ref.uid] = since
+        for inventory in orphans:
+            if clock - since[inventory.name] < self._grace:
+                continue
+            try:
+                await self._client.delete(INVENTORIES, inventory.name, uid=inventory.uid)
+            except ApiError as error:
+                if not (error.not_found or error.conflict):
+                    raise
+            logger.info("inventory deleted", extra={"config": ref.name, "node": inventory.node})
+
+
+def _rolled_out(owned: Owned) -> bool:
+    """All pods of the DaemonSet are of its present template."""
+    view = owned.daemonset
+    return view is not None and view.observed_generation >= view.generation and view.updated >= view.desired

@@ -1,0 +1,76 @@
+"""What a pass sees of its object: the cache, and what Events say of agents' pods that do not come."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+
+from device_operator.cluster.cache import ClusterCache
+from device_operator.cluster.complaints import Complaints
+from device_operator.spec.model import ConfigRef
+from device_operator.spec.placement import Assignment
+from device_operator.status.nodes import UNTOLD
+from device_operator.status.observed import ApplyProblem, Observed
+
+_MAX_WAIT: Final = 300.0
+_PODS_ASKED: Final = 5
+"""Starting pods of an object whose Events are asked for: a message tells of the first node that has a cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """`nodes` without a pod, and `pods` that wait for something; nothing tells of the next Event about them."""
+
+    nodes: frozenset[str]
+    pods: frozenset[str]
+    seconds: float
+
+
+class Observer:
+    """`first_wait`: seconds until pods that do not come are asked about again; it doubles while nothing changes."""
+
+    def __init__(
+        self, cache: ClusterCache, complaints: Complaints, *, now: Callable[[], datetime], first_wait: float
+    ) -> None:
+        self._cache = cache
+        self._complaints = complaints
+        self._now = now
+        self._first_wait = first_wait
+        self._waiting: dict[str, _Waiting] = {}
+
+    async def observe(self, ref: ConfigRef, assigned: Assignment, problems: tuple[ApplyProblem, ...]) -> Observed:
+        cache = self._cache
+        daemonsets, pods = cache.daemonsets_of(ref), cache.pods_of(ref.name)
+        starting = sorted(p.name for p in pods if not p.deleting and not p.ready and p.waiting_reason in UNTOLD)
+        on = {pod.node for pod in pods}
+        lacking = frozenset(node for nodes in assigned.nodes.values() for node in nodes if node not in on)
+        self._note(ref, lacking, frozenset(starting))
+        poor = {pool for pool, nodes in assigned.nodes.items() if not lacking.isdisjoint(nodes)}
+        return Observed(
+            now=self._now(),
+            nodes=tuple(cache.nodes),
+            daemonsets=daemonsets,
+            pods=pods,
+            inventories=tuple(i for i in cache.inventories_of(ref.name) if i.owner_uid == ref.uid),
+            failed_creates=await self._complaints.failed_creates(sorted(d.name for d in daemonsets if d.pool in poor)),
+            pod_warnings=await self._complaints.pod_warnings(starting[:_PODS_ASKED]),
+            complete=cache.complete,
+            problems=problems,
+        )
+
+    def wait(self, ref: ConfigRef) -> float:
+        """Seconds after which pods that do not come are worth another look; infinite where none is missing."""
+        waiting = self._waiting.get(ref.uid)
+        return waiting.seconds if waiting else float("inf")
+
+    def forget(self, uid: str) -> None:
+        self._waiting.pop(uid, None)
+
+    def _note(self, ref: ConfigRef, nodes: frozenset[str], pods: frozenset[str]) -> None:
+        before = self._waiting.get(ref.uid)
+        if not nodes and not pods:
+            self.forget(ref.uid)
+        elif before is None or (before.nodes, before.pods) != (nodes, pods):
+            self._waiting[ref.uid] = _Waiting(nodes, pods, self._first_wait)
+        else:
+            self._waiting[ref.uid] = replace(before, seconds=min(before.seconds * 2, _MAX_WAIT))

@@ -1,0 +1,116 @@
+"""A status computed from what tests see, and what it says in short."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import yaml
+from device_operator.render.manifests import render
+from device_operator.runtime.errors import InvalidSpecError
+from device_operator.spec.acceptance import InForce, Rejected, Standing
+from device_operator.spec.model import Spec
+from device_operator.spec.placement import Assignment, NodeView, Overlap, assignment
+from device_operator.status.nodes import StatusSettings
+from device_operator.status.observed import Observed
+from device_operator.status.summary import compute
+from unit.operator_core.build import (
+    LAB,
+    NOW,
+    SETTINGS,
+    inventory,
+    node,
+    pod,
+    spec,
+)
+
+CRD = yaml.safe_load((Path(__file__).parents[3] / "crds" / "devicepluginconfigs.yaml").read_text())
+SCHEMA = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
+WRONG = Rejected.invalid(InvalidSpecError(("spec.resources[0].unit: unknown attribute 'x'",)))
+READY_BEFORE = {
+    "conditions": [
+        {"type": "Ready", "status": "True", "reason": "Serving", "message": "", "observedGeneration": 1}
+        | {"lastTransitionTime": "2026-05-01T00:00:00Z"}
+    ]
+}
+
+
+CRASH = {"waiting_reason": "CrashLoopBackOff", "exit_code": 1}
+GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-{profile}"
+
+
+def strict(schema: Any) -> Any:
+    """The schema as the API server means it: what is not declared would be dropped."""
+    if isinstance(schema, dict):
+        closed = {k: strict(v) for k, v in schema.items()}
+        if "properties" in schema and schema.get("type") == "object":
+            closed["additionalProperties"] = False
+        return closed
+    return [strict(item) for item in schema] if isinstance(schema, list) else schema
+
+
+def status(
+    found: Spec | Rejected | None = None,
+    *,
+    rejected: Rejected | None = None,
+    lost: str = "",
+    nodes: tuple[NodeView, ...] = (),
+    previous: dict[str, Any] | None = None,
+    generation: int = 1,
+    limits: StatusSettings | None = None,
+    validate: bool = True,
+    conflicts: tuple[Overlap, ...] = (),
+    **seen: Any,
+) -> dict[str, Any]:
+    """The status; pods and inventories are on the current template and configuration unless they say else.
+
+    `found`: the spec in force, or why none is; `rejected`: the present generation, beside a spec in force.
+    """
+    found = found or spec()
+    assigned, manifests, in_force = Assignment({}), (), None
+    if isinstance(found, Rejected):
+        rejected = found
+    else:
+        in_force = InForce(generation - (rejected is not None), found)
+        assigned = assignment(found, nodes=nodes, others=[])
+        assigned = dataclasses.replace(assigned, overlaps=(*assigned.overlaps, *conflicts))
+        manifests = render(LAB, found, SETTINGS)
+        current = {m.pool: m for m in manifests}
+        seen["pods"] = tuple(
+            dataclasses.replace(p, template_hash=p.template_hash or current[p.pool].template_hash)
+            for p in seen.get("pods", ())
+        )
+        seen["inventories"] = tuple(
+            dataclasses.replace(i, status={"observedConfigHash": current[i.status["poolName"]].config_hash, **i.status})
+            for i in seen.get("inventories", ())
+        )
+    found = compute(
+        Standing(ref=LAB, generation=generation, rejected=rejected, in_force=in_force, lost=lost),
+        observed=Observed(now=NOW, nodes=nodes, **seen),
+        previous=previous or {},
+        assigned=assigned,
+        manifests=manifests,
+        settings=limits,
+    )
+    if validate:
+        jsonschema.validate(found, strict(SCHEMA))
+    return found
+
+
+def conditions(found: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    return {c["type"]: (c["status"], c["reason"]) for c in found["conditions"]}
+
+
+def message(found: dict[str, Any], kind: str) -> str:
+    return next(str(c["message"]) for c in found["conditions"] if c["type"] == kind)
+
+
+def fleet(serving: int, *, waiting: int = 0, node_age: float = 3600, **waiting_pod: Any) -> dict[str, Any]:
+    """Nodes of which the first ones serve; the others have a pod as said."""
+    names = [f"node-{i:04}" for i in range(serving + waiting)]
+    return {
+        "nodes": tuple(node(name, age=node_age) for name in names),
+        "pods": tuple(pod(name) for name in names[:serving])
+        + tuple(pod(name, ready=False, **waiting_pod) for name in names[serving:]),
+        "inventories": tuple(inventory(name) for name in names[:serving]),
+    }

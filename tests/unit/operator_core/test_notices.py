@@ -1,0 +1,69 @@
+"""Events about conditions and devices."""
+
+from typing import Any
+
+from device_operator.status.notices import health_transitions, transitions
+from device_operator.status.observed import InventoryView
+from unit.operator_core.build import (
+    KVM,
+    device,
+    inventory,
+)
+from unit.operator_core.statuses import CRASH, WRONG, fleet, status
+
+
+def notices(old: dict[str, Any], new: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(n.type, n.reason) for n in transitions(old, new)]
+
+
+def test_a_first_visit_tells_acceptance_and_readiness():
+    assert notices({}, status(**fleet(1))) == [("Normal", "Accepted"), ("Normal", "Ready")]
+    assert notices({}, status(WRONG)) == [
+        ("Warning", "InvalidSpec"),
+        ("Warning", "InvalidSpec"),
+        ("Warning", "NotReady"),
+    ]
+
+
+def test_an_unchanged_status_tells_nothing():
+    found = status(**fleet(1))
+    assert notices(found, status(**fleet(1), previous=found)) == []
+
+
+def test_a_fault_and_its_end_are_told_once_each():
+    good = status(**fleet(2))
+    bad = status(**fleet(1, waiting=1, **CRASH), previous=good)
+    assert notices(good, bad) == [("Normal", "Updating"), ("Warning", "AgentCrashes"), ("Warning", "NotReady")]
+    mended = status(**fleet(2), previous=bad)
+    assert notices(bad, mended) == [("Normal", "Updated"), ("Normal", "Recovered"), ("Normal", "Ready")]
+
+
+def test_each_refused_edit_is_told():
+    first = status(WRONG)
+    again = status(WRONG, previous=first, generation=2)
+    assert notices(first, again) == [("Warning", "InvalidSpec")]
+    assert transitions({}, first)[0].key != transitions(first, again)[0].key
+
+
+def told(old: list[InventoryView], new: list[InventoryView]) -> list[tuple[str, str]]:
+    return [(n.reason, n.message) for n in health_transitions(old, new)]
+
+
+def test_health_transitions_are_told_by_device():
+    good = inventory(devices=[device("a"), device("b")])
+    bad = inventory(devices=[device("a", health="Unhealthy", reason="Missing", message="unplugged"), device("b")])
+    assert told([good], [bad]) == [("DeviceUnhealthy", f"{KVM} a on node node-1 is Unhealthy: Missing: unplugged")]
+    assert told([bad], [good]) == [("DeviceHealthy", f"{KVM} a on node node-1 is Healthy again")]
+    assert told([bad], [bad]) == []
+    assert told([good], [inventory(devices=[device("b")])]) == []
+    hangs = inventory(devices=[device("a", health="Unknown", message="NVML hangs"), device("b")])
+    assert told([good], [hangs]) == [("DeviceUnknown", f"{KVM} a on node node-1 is Unknown: NVML hangs")]
+
+
+def test_a_device_that_is_unhealthy_at_first_sight_is_told_under_a_key_that_stays():
+    bad = inventory(devices=[device("a", health="Unhealthy"), device("b")])
+    (first,) = health_transitions([], [bad])
+    (again,) = health_transitions([], [bad])
+    assert first.key == again.key
+    later = inventory(devices=[device("a", health="Unhealthy", since="2026-05-09T00:00:00Z"), device("b")])
+    assert health_transitions([], [later])[0].key != first.key
