@@ -307,7 +307,8 @@ class ConditionReason(Word):
     ACCEPTED = "Accepted", "The generation is in force. The message has what an admin should know of it."
     INVALID_SPEC = (
         "InvalidSpec",
-        "The spec has mistakes that only the operator can find; the message lists them. What ran before goes on.",
+        "The spec has mistakes that only the operator can find; the message lists them. The generation accepted before "
+        "stays in force.",
     )
     POOL_OVERLAP = (
         "PoolOverlap",
@@ -318,11 +319,21 @@ class ConditionReason(Word):
         "Another DevicePluginConfig serves the resource on a node of this one. Rename the resource, or make the pools "
         "exclude each other.",
     )
+    SPEC_NOT_KEPT = (
+        "SpecNotKept",
+        "The API server refuses the ControllerRevision that keeps the accepted spec; the message has its text. The "
+        "generation before stays in force. The operator tries again.",
+    )
+    ACCEPTED_SPEC_LOST = (
+        "AcceptedSpecLost",
+        "The latest edit is rejected, and the ControllerRevision with the accepted spec is gone or unreadable. What "
+        "runs is left as it is. Apply a spec that is accepted.",
+    )
     # Progressing
     UPDATING = "Updating", "Nodes are not on the current configuration or pod template yet; the message names them."
     CURRENT = "Current", "All nodes are on the current configuration and pod template."
     PAUSED = "Paused", "spec.paused is true: the operator changes nothing and goes on reporting."
-    NOT_ACCEPTED = "NotAccepted", "The spec is not accepted, so nothing runs. Accepted has the cause."
+    NOT_ACCEPTED = "NotAccepted", "No spec of the object was accepted yet, so nothing runs. Accepted has the cause."
     # Degraded
     AS_WANTED = "AsWanted", "No problems found."
     DEVICE_CONFLICT = (
