@@ -13,6 +13,7 @@ import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Coroutine
+from dataclasses import dataclass
 from typing import Any, Final
 
 import kopf
@@ -42,6 +43,7 @@ logger = logging.getLogger(__name__)
 
 _KINDS: Final = frozenset({"devicepluginconfigs", "devicepluginconfigs/status", "nodedeviceinventories"})
 _SAMPLE_SECONDS: Final = 1.0
+_LIST_RETRY: Final = 5.0
 
 
 def run(settings: Settings) -> int:
@@ -61,11 +63,34 @@ def run(settings: Settings) -> int:
     return 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Process:
+    """What the process has before it leads. `identity`: its name in the Lease."""
+
+    settings: Settings
+    identity: str
+    connection: Connection
+    client: Client
+    telemetry: Telemetry
+    health: Health
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    """What works while the process leads."""
+
+    configs: ConfigStore
+    queue: WorkQueue
+    cache: ClusterCache
+    events: EventWriter
+    workers: Workers
+
+
 async def _main(settings: Settings) -> None:
     health = Health(stale=settings.watch_stale_seconds)
-    seen = Telemetry()
+    telemetry = Telemetry()
     try:
-        runner = await serve(health, seen.registry, listen=settings.listen)
+        runner = await serve(health, telemetry.registry, listen=settings.listen)
     except (OSError, ValueError, OverflowError) as error:
         raise errors.UsageError(f"--listen {settings.listen}: {error}") from error
     logger.info("started", extra={"version": __version__, "namespace": settings.namespace, "listen": settings.listen})
@@ -75,10 +100,18 @@ async def _main(settings: Settings) -> None:
             connection,
             timeout=settings.request_timeout_seconds,
             idle=settings.watch_idle_seconds,
-            observer=seen.observe_request,
+            observer=telemetry.observe_request,
+        )
+        process = _Process(
+            settings=settings,
+            identity=settings.identity or f"{socket.gethostname()}_{secrets.token_hex(4)}",
+            connection=connection,
+            client=client,
+            telemetry=telemetry,
+            health=health,
         )
         async with client:
-            await _until_signal(_serve(settings, connection, client, seen, health))
+            await _until_signal(_stand_for_election(process))
     finally:
         await runner.cleanup()
 
@@ -101,19 +134,18 @@ def _on_signal(stop: Any) -> None:
         loop.add_signal_handler(number, stop)
 
 
-async def _serve(settings: Settings, connection: Connection, client: Client, seen: Telemetry, health: Health) -> None:
-    this = asyncio.current_task()
+async def _stand_for_election(process: _Process) -> None:
+    this, settings, health = asyncio.current_task(), process.settings, process.health
     assert this is not None
     health.phase = "waiting for the API server and the CRDs"
-    await _wait_for_kinds(client, retry=settings.lease_retry_seconds)
+    await _wait_for_kinds(process.client, retry=settings.lease_retry_seconds)
     health.ready = True
-    identity = settings.identity or f"{socket.gethostname()}_{secrets.token_hex(4)}"
     election = Election(
-        client,
+        process.client,
         LeaseSettings(
             name=settings.lease_name,
             namespace=settings.namespace,
-            identity=identity,
+            identity=process.identity,
             duration=settings.lease_duration_seconds,
             renew_deadline=settings.lease_renew_deadline_seconds,
             retry=settings.lease_retry_seconds,
@@ -121,31 +153,50 @@ async def _serve(settings: Settings, connection: Connection, client: Client, see
     )
     health.phase = "standing by"
     await election.acquire()
-    seen.leader.set(1)
+    process.telemetry.leader.set(1)
     health.phase = "reading the cluster"
     try:
-        await _lead(settings, connection, client, seen, health, election=election, identity=identity, stop=this.cancel)
+        await _lead(process, election, stop=this.cancel)
     finally:
-        seen.leader.set(0)
+        process.telemetry.leader.set(0)
         await election.release()  # writes nothing where the Lease is lost
 
 
-async def _lead(
-    settings: Settings,
-    connection: Connection,
-    client: Client,
-    seen: Telemetry,
-    health: Health,
-    *,
-    election: Election,
-    identity: str,
-    stop: Any,
-) -> None:
+async def _lead(process: _Process, election: Election, *, stop: Any) -> None:
+    settings, client, health = process.settings, process.client, process.health
+    parts = _assemble(process)
+    collections = parts.cache.collections
+    process.telemetry.watch_ages = lambda: {c.resource.plural: c.age for c in collections}
+    health.silences = lambda: {c.resource.plural: c.silence for c in collections}
+    listed = asyncio.Event()
+    tasks: list[asyncio.Task[Any]] = []
+
+    def start(name: str, work: Coroutine[Any, Any, None]) -> None:
+        tasks.append(asyncio.create_task(work, name=name))
+
+    async with _together(tasks):
+        start("lease", election.hold())
+        for collection in collections:
+            start(f"watch {collection.resource.plural}", collection.run(client))
+        start("resync", _resync(client, parts, listed, seconds=settings.resync_seconds))
+        start("sample", _sample(parts, process.telemetry))
+        await _first_or(tasks, parts.cache.wait_complete())
+        await _first_or(tasks, listed.wait())  # an object is judged beside the others: all of them
+        logger.info("caches complete", extra={c.resource.plural: len(c) for c in collections})
+        for number in range(settings.workers):
+            start(f"worker {number}", parts.workers.run())
+        registry = handlers.make_registry(configs=parts.configs, connection=process.connection, enqueue=parts.queue.add)
+        start("kopf", _kopf(registry, identity=process.identity, stop=stop))
+        health.phase = "leading"
+        await _first_or(tasks, asyncio.Event().wait())
+
+
+def _assemble(process: _Process) -> _Parts:
+    settings, client = process.settings, process.client
     configs = ConfigStore()
     queue = WorkQueue(backoff=settings.backoff_seconds, backoff_max=settings.backoff_max_seconds)
     pacer = Pacer(queue, coalesce=settings.coalesce_seconds)
-    listed = asyncio.Event()
-    events = EventWriter(client, identity=identity)
+    events = EventWriter(client, identity=process.identity)
 
     def reconsider() -> None:
         for config in configs:
@@ -167,7 +218,7 @@ async def _lead(
         events=events,
         settings=reconcile_settings(settings),
         clock=time.monotonic,
-        report=seen.report,
+        report=process.telemetry.report,
         reconsider=reconsider,
     )
     workers = Workers(
@@ -175,26 +226,9 @@ async def _lead(
         reconcile=reconciler.reconcile,
         refusals=(ApiError, *UNREACHABLE),
         pacer=pacer,
-        observe=seen.observe_pass,
+        observe=process.telemetry.observe_pass,
     )
-    seen.watch_ages = lambda: {c.resource.plural: c.age for c in cache.collections}
-    health.silences = lambda: {c.resource.plural: c.silence for c in cache.collections}
-    tasks: list[asyncio.Task[Any]] = []
-    async with _together(tasks):
-        tasks.append(asyncio.create_task(election.hold(), name="lease"))
-        tasks += (asyncio.create_task(c.run(client), name=f"watch {c.resource.plural}") for c in cache.collections)
-        tasks.append(
-            asyncio.create_task(_resync(client, configs, queue, listed, seconds=settings.resync_seconds), name="resync")
-        )
-        tasks.append(asyncio.create_task(_sample(queue, events, seen), name="sample"))
-        await _first_or(tasks, cache.wait_complete())
-        await _first_or(tasks, listed.wait())  # an object is judged beside the others: all of them
-        logger.info("caches complete", extra={c.resource.plural: len(c) for c in cache.collections})
-        tasks += (asyncio.create_task(workers.run(), name=f"worker {n}") for n in range(settings.workers))
-        registry = handlers.make_registry(configs=configs, connection=connection, enqueue=queue.add)
-        tasks.append(asyncio.create_task(_kopf(registry, identity=identity, stop=stop), name="kopf"))
-        health.phase = "leading"
-        await _first_or(tasks, asyncio.Event().wait())
+    return _Parts(configs=configs, queue=queue, cache=cache, events=events, workers=workers)
 
 
 def reconcile_settings(settings: Settings) -> ReconcileSettings:
@@ -250,39 +284,31 @@ async def _wait_for_kinds(client: Client, *, retry: float) -> None:
         await asyncio.sleep(retry)
 
 
-async def _resync(
-    client: Client, configs: ConfigStore, queue: WorkQueue, listed: asyncio.Event, *, seconds: float
-) -> None:
+async def _resync(client: Client, parts: _Parts, listed: asyncio.Event, *, seconds: float) -> None:
     """The complete list of DevicePluginConfigs, at once and then every `seconds`: what kopf may have missed."""
-    wait = 0.0
     while True:
+        found, version = [], 0
         try:
-            await asyncio.sleep(wait)
-            found, version = [], 0
             async for page in client.pages(CONFIGS):
                 found += page["items"]
                 version = int(page["metadata"]["resourceVersion"])
-        except ApiError as error:
-            if error.forbidden:
+        except (ApiError, *UNREACHABLE) as error:
+            if isinstance(error, ApiError) and error.forbidden:
                 raise errors.PermissionMissingError(f"{CONFIGS} cannot be listed: {error.message}") from error
             logger.warning("not listed", extra={"resource": str(CONFIGS), "error": str(error)})
-            wait = 5.0
+            await asyncio.sleep(_LIST_RETRY)
             continue
-        except UNREACHABLE as error:
-            logger.warning("not listed", extra={"resource": str(CONFIGS), "error": str(error)})
-            wait = 5.0
-            continue
-        if changed := configs.replace(found, version=version):
-            for name in {*changed, *(c.ref.name for c in configs)}:
-                queue.add(name)
+        if changed := parts.configs.replace(found, version=version):
+            for name in {*changed, *(c.ref.name for c in parts.configs)}:
+                parts.queue.add(name)
         listed.set()
-        wait = seconds
+        await asyncio.sleep(seconds)
 
 
-async def _sample(queue: WorkQueue, events: EventWriter, seen: Telemetry) -> None:
+async def _sample(parts: _Parts, telemetry: Telemetry) -> None:
     while True:
-        seen.queue_depth.set(queue.depth())
-        seen.events_dropped.set(events.dropped)
+        telemetry.queue_depth.set(parts.queue.depth())
+        telemetry.events_dropped.set(parts.events.dropped)
         await asyncio.sleep(_SAMPLE_SECONDS)
 
 

@@ -14,7 +14,8 @@ from typing import Any, Final
 from device_agent.contract import names
 
 from device_operator.cluster.client import Object
-from device_operator.render.manifests import AGENT_CONTAINER, ANNOTATION_TEMPLATE
+from device_operator.render.manifests import ANNOTATION_TEMPLATE
+from device_operator.spec.driver_access import CONTAINER
 from device_operator.spec.placement import NodeView
 from device_operator.spec.scheduling import Taint
 from device_operator.status.observed import DaemonSetView, FailedCreate, InventoryView, PodView, PodWarning
@@ -117,7 +118,7 @@ def pod(raw: Object, _: PodView | None) -> PodView:
     labels = meta.get("labels", {})
     ready, scheduled = _condition(raw, "Ready"), _condition(raw, "PodScheduled")
     containers: list[Object] = status.get("containerStatuses", [])  # webhooks add containers of their own
-    container = next((c for c in containers if c.get("name") == AGENT_CONTAINER), containers[0] if containers else {})
+    container = next((c for c in containers if c.get("name") == CONTAINER), containers[0] if containers else {})
     state = container.get("state", {})
     waiting = state.get("waiting", {})
     terminated = state.get("terminated") or container.get("lastState", {}).get("terminated", {})

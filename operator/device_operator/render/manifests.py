@@ -31,11 +31,16 @@ from device_operator.spec.driver_access import CONTAINER, PRIVILEGED_SELINUX_TYP
 from device_operator.spec.model import ConfigRef, Pool, Spec
 from device_operator.spec.scheduling import OS_LABEL, Expression, Operator, Term
 
-AGENT_CONTAINER: Final = "agent"
 ANNOTATION_CONFIG_HASH: Final = f"{names.GROUP}/config-hash"
 """On ConfigMap and DaemonSet (not on its pods): SHA-256 of the document, what agents report as observedConfigHash."""
 ANNOTATION_TEMPLATE: Final = f"{names.GROUP}/template-hash"
 """On DaemonSet and pod template: SHA-256 of the pod template without this annotation."""
+_LABELS: Final = {
+    "app.kubernetes.io/component": "agent",
+    "app.kubernetes.io/managed-by": "device-operator",
+    "app.kubernetes.io/name": "device-agent",
+    "app.kubernetes.io/part-of": "device-operator",
+}
 POD_RESOURCES_DIR: Final = "/var/lib/kubelet/pod-resources"
 """In the agent's container; on the node it is below the kubelet's root directory."""
 
@@ -119,46 +124,8 @@ _Dumper.add_representer(str, _Dumper.represent_text)
 
 
 def _pool(ref: ConfigRef, spec: Spec, pool: Pool, settings: RenderSettings) -> Iterable[Manifest]:
-    served = spec.document(pool)
-    document = dump(served)
-    config_hash = hashlib.sha256(document).hexdigest()
-    daemon_set = names.pool_object_name(ref.name, pool.name)
-    config_map = f"{daemon_set}-v{CONTRACT_VERSION}"
-    selector = {names.LABEL_CONFIG: ref.name, names.LABEL_POOL: pool.name}
-    agent = merged(settings.agent(), pool.agent)
-    needs = pod_needs(agent, served)
-    values = {
-        "agent": agent,
-        "agent_container": AGENT_CONTAINER,
-        "annotation_config_hash": ANNOTATION_CONFIG_HASH,
-        "config_hash": config_hash,
-        "config_map": config_map,
-        "daemon_set": daemon_set,
-        "document": document.decode(),
-        "ref": ref,
-        "labels": {
-            "app.kubernetes.io/component": "agent",
-            "app.kubernetes.io/managed-by": "device-operator",
-            "app.kubernetes.io/name": "device-agent",
-            "app.kubernetes.io/part-of": "device-operator",
-            **selector,
-        },
-        "container": CONTAINER,
-        "names": names,
-        "needs": needs,
-        "owners": [owner_reference(ref)],
-        "pod_resources_dir": POD_RESOURCES_DIR,
-        "pool": pool,
-        "pull_secrets": encode(agent.image_pull_secrets),
-        "resources": encode(agent.resources),
-        "selector": selector,
-        "selinux_type": PRIVILEGED_SELINUX_TYPE if needs.privileged else settings.selinux_type,
-        "settings": settings,
-        "spec": spec,
-        "terms": _terms(pool),
-        "tolerations": [_without_empty(encode(t)) for t in pool.effective_tolerations],
-    }
-    for kind, name in (("ConfigMap", config_map), ("DaemonSet", daemon_set)):
+    values = _values(ref, spec, pool, settings)
+    for kind, name in (("ConfigMap", values["config_map"]), ("DaemonSet", values["daemon_set"])):
         body = _fill(kind, values)
         template_hash = ""
         if kind == "DaemonSet":
@@ -171,14 +138,48 @@ def _pool(ref: ConfigRef, spec: Spec, pool: Pool, settings: RenderSettings) -> I
             kind=kind,
             name=name,
             body=body,
-            config_hash=config_hash,
+            config_hash=values["config_hash"],
             template_hash=template_hash,
             hash=_hash(body),
         )
 
 
+def _values(ref: ConfigRef, spec: Spec, pool: Pool, settings: RenderSettings) -> dict[str, Any]:
+    """What the templates name."""
+    served = spec.document(pool)
+    document = dump(served)
+    agent = merged(settings.agent(), pool.agent)
+    needs = pod_needs(agent, served)
+    daemon_set = names.pool_object_name(ref.name, pool.name)
+    selector = {names.LABEL_CONFIG: ref.name, names.LABEL_POOL: pool.name}
+    return {
+        "agent": agent,
+        "annotation_config_hash": ANNOTATION_CONFIG_HASH,
+        "config_hash": hashlib.sha256(document).hexdigest(),
+        "config_map": f"{daemon_set}-v{CONTRACT_VERSION}",
+        "container": CONTAINER,
+        "daemon_set": daemon_set,
+        "document": document.decode(),
+        "labels": {**_LABELS, **selector},
+        "names": names,
+        "needs": needs,
+        "owners": [owner_reference(ref)],
+        "pod_resources_dir": POD_RESOURCES_DIR,
+        "pool": pool,
+        "pull_secrets": encode(agent.image_pull_secrets),
+        "ref": ref,
+        "resources": encode(agent.resources),
+        "selector": selector,
+        "selinux_type": PRIVILEGED_SELINUX_TYPE if needs.privileged else settings.selinux_type,
+        "settings": settings,
+        "spec": spec,
+        "terms": _terms(pool),
+        "tolerations": [_without_empty(encode(t)) for t in pool.effective_tolerations],
+    }
+
+
 def _terms(pool: Pool) -> list[Any]:
-    """Selector and terms as node affinity, Linux in each: `pools.matches` says the same."""
+    """Selector and terms as node affinity, Linux in each: `placement.matches` says the same."""
     fixed = (
         Expression(OS_LABEL, Operator.IN, ("linux",)),
         *(Expression(k, Operator.IN, (v,)) for k, v in sorted(pool.node_selector.items()) if k != OS_LABEL),

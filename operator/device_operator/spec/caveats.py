@@ -9,7 +9,6 @@ A list beside a preset replaces the preset's, so a harmless addition can take th
 what the pod then lacks shows only when its program starts.
 """
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -22,9 +21,8 @@ from device_agent.contract.template import parse_template
 
 from device_operator.spec.agent_settings import AgentSettings, DeviceMetrics, NodeFeatures
 from device_operator.spec.model import Pool, Spec
+from device_operator.spec.wording import name_some
 
-NAMED: Final = 5
-"""Resources or pools that a sentence names; the others are counted."""
 _TELLS_APART: Final = frozenset({"uuid", "name", "index", "minor", "path", "pci.address", "gi", "ci"})
 """Attributes by which a runtime, or a program in the container, can know which of the GPUs is meant."""
 _CONTROL: Final = "/dev/nvidiactl"
@@ -75,12 +73,7 @@ def caveats(spec: Spec) -> tuple[str, ...]:
     for pool, document in documents:
         for text in (*_of_pool(pool, document), *_without_effect(pool.agent, useful)):
             said.setdefault(text, []).append(pool.name)
-    return tuple(f"pool{'s' * (len(pools) > 1)} {some(pools)}: {text}" for text, pools in said.items())
-
-
-def some(names: Iterable[str]) -> str:
-    found = list(names)
-    return ", ".join(found[:NAMED]) + (f" and {len(found) - NAMED} more" if len(found) > NAMED else "")
+    return tuple(f"pool{'s' * (len(pools) > 1)} {name_some(pools)}: {text}" for text, pools in said.items())
 
 
 def serves_nvml(document: Document) -> bool:
@@ -115,8 +108,8 @@ def _of_pool(pool: Pool, document: Document) -> Iterator[str]:
             yield f"{resource.name}: {text}; use a preset, and repeat its lines in lists beside it: those replace them"
     for clash in env_clashes(document):
         yield (
-            f"{some(clash.values)} {'set' if len(clash.values) > 1 else 'sets'} {clash.name} to values of their own: "
-            f"a container that asks for more than one of these resources gets the {clash.name} of one alone; let no "
+            f"{name_some(clash.values)} {'set' if len(clash.values) > 1 else 'sets'} {clash.name} to values of their "
+            f"own: a container that asks for more than one of these resources gets the {clash.name} of one alone; let no "
             "container ask for two, or pass the devices in another way, as presets whose names end in -cdi or -nodes do"
         )
 
@@ -153,10 +146,6 @@ def _not_handed_over(resource: Resource) -> str:
     if not any(node.host_path == _CONTROL for node in resource.inject.device_nodes):
         return f"containers get device nodes without {_CONTROL}, so the driver's library cannot use them"
     return ""
-
-
-def _digest(value: str) -> str:
-    return hashlib.sha256(value.encode()).hexdigest()[:12]
 
 
 def _env(resource: Resource) -> Iterator[tuple[str, str | None]]:

@@ -17,6 +17,7 @@ from device_operator.spec.agent_settings import AgentSettings, DeviceMetrics, Dr
 from device_operator.spec.caveats import serves_mig, serves_nvml
 
 CONTAINER: Final = "agent"
+"""Name of the agent's container in its pod."""
 NFD_DIR: Final = "/etc/kubernetes/node-feature-discovery/features.d"
 """Where node-feature-discovery's worker reads local feature files."""
 NRI_ANNOTATION: Final = f"nvidia.cdi.k8s.io/container.{CONTAINER}"

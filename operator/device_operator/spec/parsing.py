@@ -27,7 +27,6 @@ MAX_RESOURCES: Final = 64
 MAX_POOLS: Final = 32
 MAX_INT32: Final = 2**31 - 1
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
-_SUBDOMAIN = re.compile(scheduling.SUBDOMAIN)
 _PERCENT = re.compile(r"(?:[1-9][0-9]?|100)%")
 
 

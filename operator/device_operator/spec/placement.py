@@ -9,6 +9,7 @@ from typing import Final
 from device_operator.spec import scheduling
 from device_operator.spec.model import Pool, Spec
 from device_operator.spec.scheduling import OS_LABEL, Taint
+from device_operator.spec.wording import name_nodes, name_some
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,9 +51,6 @@ class OtherConfig:
 POOL_OVERLAP: Final = "PoolOverlap"
 RESOURCE_CONFLICT: Final = "ResourceConflict"
 DEVICE_CONFLICT: Final = "DeviceConflict"
-
-NAMED_NODES: Final = 5
-"""Nodes that a message names; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +120,8 @@ def _sentence(reason: str, pool: str, rival: str, resources: tuple[str, ...], fo
     if reason == DEVICE_CONFLICT:
         return (
             f"DevicePluginConfig {rival} offers devices that pool {pool} offers too, on {where}, such as "
-            f"{found[0].device}, as {_some(resources)}: a pod may get what another one holds; put such devices into "
-            "one object, keep them apart by include and exclude, or make the pools exclude each other"
+            f"{found[0].device}, as {name_some(resources)}: a pod may get what another one holds; put such devices "
+            "into one object, keep them apart by include and exclude, or make the pools exclude each other"
         )
     if reason == POOL_OVERLAP:
         return (
@@ -131,18 +129,6 @@ def _sentence(reason: str, pool: str, rival: str, resources: tuple[str, ...], fo
             "make their nodeSelector or nodeSelectorTerms exclude each other"
         )
     return (
-        f"DevicePluginConfig {rival} serves {_some(resources)} on {where}, which pool {pool} matches too: "
+        f"DevicePluginConfig {rival} serves {name_some(resources)} on {where}, which pool {pool} matches too: "
         "a resource may be served by one object on a node; rename the resource, or make the pools exclude each other"
     )
-
-
-def name_nodes(nodes: Iterable[str]) -> str:
-    """`node a`, `nodes a, b`, or `nodes a, b, c, d, e and 7 more`."""
-    found = sorted(set(nodes))
-    return f"node{'s' if len(found) > 1 else ''} {_some(found)}"
-
-
-def _some(names: Iterable[str]) -> str:
-    found = list(names)
-    more = len(found) - NAMED_NODES
-    return ", ".join(found[:NAMED_NODES]) + (f" and {more} more" if more > 0 else "")

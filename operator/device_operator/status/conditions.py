@@ -16,7 +16,8 @@ from typing import Any, Final
 from device_operator.spec.acceptance import ACCEPTED_SPEC_LOST, Rejected, Standing
 from device_operator.spec.caveats import caveats
 from device_operator.spec.model import Spec
-from device_operator.spec.placement import Overlap, describe, name_nodes
+from device_operator.spec.placement import Overlap, describe
+from device_operator.spec.wording import name_nodes
 from device_operator.status.nodes import NODE_NOT_READY, NOT_MADE, NodeReport, clip
 from device_operator.status.observed import ApplyProblem
 from device_operator.status.serving import DEVICES_UNHEALTHY, DEVICES_UNKNOWN, State
@@ -35,7 +36,7 @@ MAX_GROUPS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class Condition:
     """A condition without its times. `status`: True, False or Unknown."""
 
     type: str
@@ -79,7 +80,7 @@ class Situation:
         return self.standing.in_force.spec if self.standing.in_force else None
 
 
-def conclude(situation: Situation) -> tuple[Judged, ...]:
+def conclude(situation: Situation) -> tuple[Condition, ...]:
     """Accepted, Progressing, Degraded, Ready."""
     accepted = _accepted(situation)
     if not situation.complete:
@@ -87,47 +88,49 @@ def conclude(situation: Situation) -> tuple[Judged, ...]:
     return accepted, _progressing(situation), _degraded(situation), _ready(situation)
 
 
-def _accepted(situation: Situation) -> Judged:
+def _accepted(situation: Situation) -> Condition:
     standing, rejected = situation.standing, situation.rejected
     if rejected:
         said = [rejected.message]
         if standing.in_force:
             said.append(f"generation {standing.in_force.generation} stays in force")
-        return Judged(ACCEPTED, "False", rejected.reason, "; ".join(filter(None, [*said, standing.lost])))
+        return Condition(ACCEPTED, "False", rejected.reason, "; ".join(filter(None, [*said, standing.lost])))
     spec = situation.spec
     if spec is None:
-        return Judged(ACCEPTED, "False", ACCEPTED_SPEC_LOST, standing.lost)
+        return Condition(ACCEPTED, "False", ACCEPTED_SPEC_LOST, standing.lost)
     counts = f"{_count(len(spec.resources), 'resource')}, {_count(len(spec.pools), 'pool')}"
     message = f"generation {standing.generation} is in force: {counts}"
     if spec.paused and not situation.applied:
         message = f"generation {standing.generation} is accepted, but paused: not applied; {counts}"
-    return Judged(ACCEPTED, "True", "Accepted", "; ".join([message, *caveats(spec)]))
+    return Condition(ACCEPTED, "True", "Accepted", "; ".join([message, *caveats(spec)]))
 
 
-def _unseen(kind: str, situation: Situation) -> Judged:
+def _unseen(kind: str, situation: Situation) -> Condition:
     before = situation.previous.get(kind)
     if before:
-        return Judged(kind, before["status"], before["reason"], before["message"])
-    return Judged(kind, "Unknown", "Observing", "the cluster's objects are still being read")
+        return Condition(kind, before["status"], before["reason"], before["message"])
+    return Condition(kind, "Unknown", "Observing", "the cluster's objects are still being read")
 
 
-def _progressing(situation: Situation) -> Judged:
+def _progressing(situation: Situation) -> Condition:
     basis = situation.basis
     behind = [r for r in basis if not r.updated]
     what = "settled nodes" if any(r.settled for r in basis) else "nodes"
     message = f"{len(basis) - len(behind)} of {len(basis)} {what} on the current configuration and pod template"
     if situation.spec is None:
-        return Judged(PROGRESSING, "False", *_nothing_in_force(situation.standing))
+        return Condition(PROGRESSING, "False", *_nothing_in_force(situation.standing))
     if situation.spec.paused:
-        return Judged(PROGRESSING, "False", "Paused", f"spec.paused is true, nothing is changed; {message}")
+        return Condition(PROGRESSING, "False", "Paused", f"spec.paused is true, nothing is changed; {message}")
     if behind:
-        return Judged(PROGRESSING, "True", "Updating", f"{message}; waiting for {name_nodes(r.name for r in behind)}")
+        return Condition(
+            PROGRESSING, "True", "Updating", f"{message}; waiting for {name_nodes(r.name for r in behind)}"
+        )
     if not basis:
-        return Judged(PROGRESSING, "False", "NoNodes", "no node is there to update")
-    return Judged(PROGRESSING, "False", "Current", message)
+        return Condition(PROGRESSING, "False", "NoNodes", "no node is there to update")
+    return Condition(PROGRESSING, "False", "Current", message)
 
 
-def _degraded(situation: Situation) -> Judged:
+def _degraded(situation: Situation) -> Condition:
     parts: list[tuple[str, str]] = []
     if situation.rejected:
         parts.append((situation.rejected.reason, f"generation {situation.standing.generation} is not accepted"))
@@ -145,11 +148,11 @@ def _degraded(situation: Situation) -> Judged:
     if situation.unknown:
         parts.append((DEVICES_UNKNOWN, _devices("Unknown", situation.unknown)))
     if parts:
-        return Judged(DEGRADED, "True", parts[0][0], "; ".join(text for _, text in parts))
+        return Condition(DEGRADED, "True", parts[0][0], "; ".join(text for _, text in parts))
     if waiting := [r for r in situation.basis if r.problem and r.reason not in elsewhere]:
         text = "; ".join(text for _, text in _causes(waiting))
-        return Judged(DEGRADED, "False", STARTING, f"no fault is known while agents start: {text}")
-    return Judged(DEGRADED, "False", "AsWanted", "every node, resource and device is as wanted")
+        return Condition(DEGRADED, "False", STARTING, f"no fault is known while agents start: {text}")
+    return Condition(DEGRADED, "False", "AsWanted", "every node, resource and device is as wanted")
 
 
 def _devices(health: str, devices: Sequence[Mapping[str, Any]]) -> str:
@@ -160,17 +163,17 @@ def _devices(health: str, devices: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def _ready(situation: Situation) -> Judged:
+def _ready(situation: Situation) -> Condition:
     spec = situation.spec
     if spec is None:
         status = "Unknown" if situation.standing.lost else "False"
-        return Judged(READY, status, *_nothing_in_force(situation.standing))
+        return Condition(READY, status, *_nothing_in_force(situation.standing))
     if not situation.reports:
         what = ", ".join(pool.name for pool in spec.pools[:MAX_GROUPS])
-        return Judged(READY, "True", "NoNodes", f"no node belongs to pool{'s' * (len(spec.pools) > 1)} {what}")
+        return Condition(READY, "True", "NoNodes", f"no node belongs to pool{'s' * (len(spec.pools) > 1)} {what}")
     basis = situation.basis
     if not basis:
-        return Judged(
+        return Condition(
             READY, "Unknown", "NoReadyNodes", f"none of {_count(len(situation.reports), 'matched node')} is Ready"
         )
     was_ready = situation.previous.get(READY, {}).get("status") == "True"
@@ -188,16 +191,16 @@ def _ready(situation: Situation) -> Judged:
     message = "; ".join([message, *_pools_away(situation.reports)])
     if len(blocking) > allowed:
         causes = _causes(blocking)
-        return Judged(READY, "False", causes[0][0], "; ".join([message, *(text for _, text in causes)]))
+        return Condition(READY, "False", causes[0][0], "; ".join([message, *(text for _, text in causes)]))
     if unserved:
         message = "; ".join([message, *(text for _, text in _causes(unserved))])
     if situation.rejected:
-        return Judged(READY, "True", situation.rejected.reason, f"the accepted generation goes on: {message}")
+        return Condition(READY, "True", situation.rejected.reason, f"the accepted generation goes on: {message}")
     if len(unserved) > allowed:
-        return Judged(READY, "True", STARTING, message)
+        return Condition(READY, "True", STARTING, message)
     if not situation.devices:
-        return Judged(READY, "True", "NoDevices", f"{message}; they have no devices{_why_none(basis)}")
-    return Judged(READY, "True", "Serving", message)
+        return Condition(READY, "True", "NoDevices", f"{message}; they have no devices{_why_none(basis)}")
+    return Condition(READY, "True", "Serving", message)
 
 
 def _why_none(reports: Iterable[NodeReport]) -> str:
@@ -251,11 +254,11 @@ def _count(number: int, what: str) -> str:
 
 
 def with_times(
-    judged: Iterable[Judged], *, previous: Mapping[str, Mapping[str, Any]], generation: int, now: str
+    concluded: Iterable[Condition], *, previous: Mapping[str, Mapping[str, Any]], generation: int, now: str
 ) -> list[dict[str, Any]]:
     """As the API has them: lastTransitionTime moves only when the status does."""
     conditions = []
-    for found in judged:
+    for found in concluded:
         before = previous.get(found.type, {})
         same = before.get("status") == found.status and before.get("lastTransitionTime")
         conditions.append(

@@ -49,15 +49,7 @@ def compute(
     pools: tuple[PoolView, ...] = ()
     if in_force:
         pools = pool_views(standing.ref, in_force.spec, observed=observed, assigned=assigned, manifests=manifests)
-    reports = node_reports(
-        standing.ref,
-        pools,
-        observed,
-        settings=settings,
-        paused=in_force is not None and in_force.spec.paused,
-        progressing_since=_since(before.get(PROGRESSING, {})),
-        conflicts={o.node: (o.reason, describe([o])) for o in reversed(assigned.overlaps) if o.reported},
-    )
+    reports = _reports(standing, pools, observed, assigned, before=before, settings=settings)
     unhealthy, unknown = _with_health("Unhealthy", reports), _with_health("Unknown", reports)
     resources = _resources(reports)
     concluded = conditions.conclude(
@@ -84,6 +76,26 @@ def compute(
     }
     _fill(status, resources=resources, unhealthy=unhealthy, reports=reports, limit=settings.max_bytes)
     return status
+
+
+def _reports(
+    standing: Standing,
+    pools: Iterable[PoolView],
+    observed: Observed,
+    assigned: Assignment,
+    *,
+    before: Mapping[str, Mapping[str, Any]],
+    settings: StatusSettings,
+) -> tuple[NodeReport, ...]:
+    return node_reports(
+        standing.ref,
+        pools,
+        observed,
+        settings=settings,
+        paused=standing.in_force is not None and standing.in_force.spec.paused,
+        progressing_since=_since(before.get(PROGRESSING, {})),
+        conflicts={o.node: (o.reason, describe([o])) for o in reversed(assigned.overlaps) if o.reported},
+    )
 
 
 def _accepted_generation(standing: Standing, previous: Mapping[str, Any]) -> dict[str, int]:

@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from device_operator.spec.acceptance import Rejected, rejection
-from device_operator.spec.placement import NodeView, OtherConfig, Overlap, assignment, describe, matches, name_nodes
+from device_operator.spec.placement import NodeView, OtherConfig, Overlap, assignment, describe, matches
+from device_operator.spec.wording import name_nodes
 from device_operator.status.conflicts import with_reported
 from unit.operator_core.build import KVM, LAB, NOW, ago, counts, device, entry, inventory, node, pools, spec
 
