@@ -60,7 +60,7 @@ class Election:
     async def acquire(self) -> None:
         """Returns when this process leads. Answers that do not come and refusals are tried again for ever."""
         told = ""
-        while not await self._attempt():
+        while not await self.try_once():
             holder = self._seen[0]
             if holder != told:
                 logger.info("standing by", extra={"lease": self._settings.name, "holder": holder})
@@ -121,7 +121,7 @@ class Election:
         self._seen = (self._settings.identity, None)
         return True
 
-    async def _attempt(self) -> bool:
+    async def try_once(self) -> bool:
         try:
             async with asyncio.timeout(self._settings.renew_deadline):
                 return await self._take()

@@ -17,6 +17,7 @@ BODY: dict[str, Any] = {
     "spec": {"template": {"spec": {"containers": ["agent"]}}},
 }
 MANIFEST = Manifest(pool="p", kind="DaemonSet", name="d", body=BODY, config_hash="", template_hash="", hash="h")
+EXISTS = ApiError(code=409, reason="AlreadyExists", message="exists", request="create")
 CONFLICT = ApiError(code=409, reason="Conflict", message="modified", request="update")
 
 
@@ -29,6 +30,9 @@ class Busy:
         self.live["metadata"] |= {"uid": "u", "resourceVersion": "1", "generation": 1}
         self.live["spec"]["template"]["spec"]["containers"] = ["forged"]
         self.reads = 0
+
+    async def create(self, *_: object) -> None:
+        raise EXISTS
 
     async def get(self, *_: object) -> dict[str, Any]:
         self.reads += 1
@@ -49,12 +53,6 @@ class Busy:
 async def test_a_conflict_is_read_anew() -> None:
     busy = Busy(conflicts=2)
     applier = Applier(cast("Client", busy), namespace="n")
-    busy_create = ApiError(code=409, reason="AlreadyExists", message="exists", request="create")
-
-    async def refuse(*_: object) -> None:
-        raise busy_create
-
-    busy.create = refuse  # type: ignore[attr-defined]
     assert await applier.ensure(MANIFEST, owner=ConfigRef("c", "owner"), live=None)
     assert busy.reads == 3
     assert busy.live["spec"] == BODY["spec"]
@@ -64,7 +62,7 @@ async def test_a_writer_that_never_rests_is_left_to_the_back_off() -> None:
     busy = Busy(conflicts=100)
     applier = Applier(cast("Client", busy), namespace="n")
     with pytest.raises(ApiError, match="modified"):
-        await applier._bring_in_line_with_retries(MANIFEST, ConfigRef("c", "owner"))
+        await applier.ensure(MANIFEST, owner=ConfigRef("c", "owner"), live=None)
     assert busy.reads < 10
 
 
@@ -72,7 +70,7 @@ async def test_an_object_of_an_earlier_config_of_the_same_name_is_left_to_the_ga
     busy = Busy(conflicts=0)
     applier = Applier(cast("Client", busy), namespace="n")
     with pytest.raises(errors.ForeignOwnerError, match="earlier DevicePluginConfig"):
-        await applier._bring_in_line_with_retries(MANIFEST, ConfigRef("c", "another"))
+        await applier.ensure(MANIFEST, owner=ConfigRef("c", "another"), live=None)
     assert busy.live["spec"] != BODY["spec"]
 
 
@@ -87,5 +85,5 @@ async def test_a_configmap_that_was_made_immutable_is_made_anew() -> None:
     busy.delete = delete  # type: ignore[attr-defined]
     applier = Applier(cast("Client", busy), namespace="n")
     manifest = replace(MANIFEST, kind="ConfigMap")
-    assert await applier._bring_in_line_with_retries(manifest, ConfigRef("c", "owner"))
+    assert await applier.ensure(manifest, owner=ConfigRef("c", "owner"), live=None)
     assert deleted == ["d u"]

@@ -9,7 +9,6 @@ from device_agent.select import limits, selection
 from device_operator.cluster import views
 from device_operator.cluster.apply import RESTARTED_AT, wanted_from
 from device_operator.cluster.cache import ClusterCache
-from device_operator.cluster.collection import Change
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NODE: dict[str, Any] = {
@@ -121,22 +120,25 @@ def test_a_new_leader_takes_no_old_report_for_a_new_one() -> None:
 
 
 def test_only_news_makes_a_pass() -> None:
-    enqueued: list[str] = []
-    cache = ClusterCache(
-        namespace="x", enqueue=enqueued.append, concerned=lambda *_: (), heartbeat_stale=100, now=lambda: NOW
-    )
-    first = views.inventory(INVENTORY, None, now=NOW)
-
     def told(raw: dict[str, Any], *, after: float) -> list[str]:
+        """Who is enqueued by `raw`, so long after the first report."""
+        enqueued: list[str] = []
+        clock = [NOW]
+        cache = ClusterCache(
+            namespace="x", enqueue=enqueued.append, concerned=lambda *_: (), heartbeat_stale=100, now=lambda: clock[0]
+        )
+        cache.inventories.learn(INVENTORY)
+        assert enqueued == ["c"]
         enqueued.clear()
-        view = views.inventory(raw, first, now=NOW + timedelta(seconds=after))
-        cache.inventories._changed(Change("c.n", first, view))
-        return list(enqueued)
+        clock[0] = NOW + timedelta(seconds=after)
+        cache.inventories.learn(raw)
+        (kept,) = cache.inventories_of("c")
+        assert kept.status["lastHeartbeatTime"] == raw["status"]["lastHeartbeatTime"]
+        return enqueued
 
     assert told(changed(INVENTORY, lastHeartbeatTime="t2"), after=50) == []
     assert told(changed(INVENTORY, lastHeartbeatTime="t2"), after=150) == ["c"], "a silence has ended"
     assert told(changed(INVENTORY, resources=[{"name": "r", "devices": 2}]), after=1) == ["c"]
-    assert [i.status["lastHeartbeatTime"] for i in cache.inventories_of("c")] == ["t1"]
 
 
 def test_the_agents_container_is_told_of_and_not_one_that_a_webhook_added() -> None:

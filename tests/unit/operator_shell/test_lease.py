@@ -94,14 +94,14 @@ async def test_a_standby_waits_for_as_long_as_the_holder_claimed_from_when_it_fi
     answers.lease["spec"] = {"holderIdentity": "other", "leaseDurationSeconds": 1, "renewTime": "1999-01-01T00:00:00Z"}
     clock = [100.0]
     standby = Election(cast("Client", answers), SETTINGS, clock=lambda: clock[0])
-    assert not await standby._attempt(), "an old renewTime proves nothing: clocks differ"
+    assert not await standby.try_once(), "an old renewTime proves nothing: clocks differ"
     clock[0] += 0.9
-    assert not await standby._attempt()
+    assert not await standby.try_once()
     answers.lease["spec"]["renewTime"] = "1999-01-01T00:00:01Z"
     clock[0] += 0.9
-    assert not await standby._attempt(), "it was renewed"
+    assert not await standby.try_once(), "it was renewed"
     clock[0] += 1.0
-    assert await standby._attempt()
+    assert await standby.try_once()
     assert answers.lease["spec"]["holderIdentity"] == "me"
     assert answers.lease["spec"]["leaseTransitions"] == 1
 
