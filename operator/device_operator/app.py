@@ -1,8 +1,8 @@
 """Wiring: what is started, in which order, and what ends the process.
 
-Telemetry, client, wait for API server and CRDs, Lease, caches, workers, kopf. kopf comes last because, when it
-ends, it cancels every task that was created after it. Whatever of the long-lived tasks ends first ends them all:
-a signal, a lost Lease, a missing permission, kopf itself. Nothing is started twice in one process.
+The order: probes and metrics, client, API server and CRDs, Lease, caches, workers, kopf. kopf is last because, when it
+ends, it cancels every task that was created after it. The first long-lived task to end ends all of them: after a
+signal, a lost Lease, a missing permission, or an end of kopf. Nothing is started twice in one process.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ _LIST_RETRY: Final = 5.0
 
 
 def run(settings: Settings) -> int:
-    """Runs until a signal; the exit status."""
+    """Runs until a signal. Returns the exit status."""
     configure_logging(form=settings.log_format, level=settings.log_level)
     try:
         asyncio.run(_main(settings))
@@ -117,7 +117,7 @@ async def _main(settings: Settings) -> None:
 
 
 async def _until_signal(work: Coroutine[Any, Any, None]) -> None:
-    """Awaits `work`; SIGTERM and SIGINT cancel it, which is a good end."""
+    """Awaits `work`. SIGTERM and SIGINT cancel it; that is a normal end."""
     task = asyncio.create_task(work)
     _on_signal(task.cancel)
     try:
@@ -159,7 +159,7 @@ async def _stand_for_election(process: _Process) -> None:
         await _lead(process, election, stop=this.cancel)
     finally:
         process.telemetry.leader.set(0)
-        await election.release()  # writes nothing where the Lease is lost
+        await election.release()  # does nothing if the Lease is lost
 
 
 async def _lead(process: _Process, election: Election, *, stop: Any) -> None:
@@ -181,7 +181,7 @@ async def _lead(process: _Process, election: Election, *, stop: Any) -> None:
         start("resync", _resync(client, parts, listed, seconds=settings.resync_seconds))
         start("sample", _sample(parts, process.telemetry))
         await _first_or(tasks, parts.cache.wait_complete())
-        await _first_or(tasks, listed.wait())  # an object is judged beside the others: all of them
+        await _first_or(tasks, listed.wait())  # to judge an object, all the others must be known
         logger.info("caches complete", extra={c.resource.plural: len(c) for c in collections})
         for number in range(settings.workers):
             start(f"worker {number}", parts.workers.run())
@@ -252,11 +252,11 @@ def reconcile_settings(settings: Settings) -> ReconcileSettings:
 
 async def _kopf(registry: kopf.OperatorRegistry, *, identity: Any, stop: Any) -> None:
     ours = asyncio.all_tasks()
-    # without an identity kopf asks for the user's name, which a uid without an entry in /etc/passwd does not have
+    # without an identity kopf asks for the name of the user, and fails for a uid that is not in /etc/passwd
     tasks = await kopf.spawn_tasks(
         registry=registry, settings=handlers.make_settings(), clusterwide=True, identity=identity
     )
-    _on_signal(stop)  # kopf has put its own in: its way to end waits for tasks that are none of its own
+    _on_signal(stop)  # replaces the handler of kopf, which would wait for tasks that are not its own
     try:
         await kopf.run_tasks(tasks, ignored=ours)
     except Exception as error:
@@ -265,7 +265,7 @@ async def _kopf(registry: kopf.OperatorRegistry, *, identity: Any, stop: Any) ->
 
 
 async def _wait_for_kinds(client: Client, *, retry: float) -> None:
-    """Returns when the API server serves both kinds. Says once what it waits for."""
+    """Returns when the API server serves both kinds. Logs once what it waits for."""
     told = ""
     while True:
         try:
@@ -285,7 +285,7 @@ async def _wait_for_kinds(client: Client, *, retry: float) -> None:
 
 
 async def _resync(client: Client, parts: _Parts, listed: asyncio.Event, *, seconds: float) -> None:
-    """The complete list of DevicePluginConfigs, at once and then every `seconds`: what kopf may have missed."""
+    """Lists all DevicePluginConfigs, now and then every `seconds`: kopf may have missed changes."""
     while True:
         found, version = [], 0
         try:
@@ -314,7 +314,7 @@ async def _sample(parts: _Parts, telemetry: Telemetry) -> None:
 
 @contextlib.asynccontextmanager
 async def _together(tasks: list[asyncio.Task[Any]]) -> AsyncIterator[None]:
-    """They end with the block, however it ends: none is left behind."""
+    """Cancels the tasks at the end of the block, and waits for them."""
     try:
         yield
     finally:
@@ -324,7 +324,7 @@ async def _together(tasks: list[asyncio.Task[Any]]) -> AsyncIterator[None]:
 
 
 async def _first_or(tasks: list[asyncio.Task[Any]], awaited: Coroutine[Any, Any, Any]) -> None:
-    """Returns when `awaited` does; raises what the first of `tasks` to end raises."""
+    """Returns when `awaited` does. If one of `tasks` ends first, its exception is raised."""
     waiting = asyncio.create_task(awaited)
     try:
         done, _ = await asyncio.wait([*tasks, waiting], return_when=asyncio.FIRST_COMPLETED)

@@ -1,7 +1,7 @@
-"""kopf: DevicePluginConfig events into the store and the queue. Nothing else.
+"""kopf: brings events of DevicePluginConfigs to the store and the queue.
 
-Only `on.event`: kopf then writes nothing on the object, no finalizer and no annotation, so `kubectl delete` works
-with the operator gone. Each setting below that differs from kopf's default is one that a cluster has taught.
+Only `on.event` is used: then kopf writes no finalizer and no annotation, and `kubectl delete` works without the
+operator. Each setting below that differs from kopf's default was needed on a cluster.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ def make_registry(
     enqueue: Callable[[str], None],
     lifetime: timedelta = _LOGIN,
 ) -> kopf.OperatorRegistry:
-    """An explicit registry: kopf's own is global, and tests would share it."""
+    """A registry of its own, because kopf's is global."""
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry)
@@ -38,8 +38,8 @@ def make_registry(
         gone = event["type"] == "DELETED"
         moved = configs.drop(name, uid=uid) if gone else configs.put(_plain(raw))
         if not moved:
-            return  # our own status writes come back
-        # what one object takes or frees, another may be waiting for
+            return  # an event of our own status write
+        # another object may wait for what this one takes or frees
         for concerned in {name, *(c.ref.name for c in configs)}:
             enqueue(concerned)
 
@@ -49,26 +49,26 @@ def make_registry(
 def make_settings() -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.peering.standalone = True  # a foreign ClusterKopfPeering named `default` would pause us
-    settings.scanning.disabled = True  # the CRDs are waited for before kopf starts: no rights on CRDs and namespaces
+    settings.scanning.disabled = True  # `app` waits for the CRDs, so kopf needs no rights on CRDs and namespaces
     settings.posting.enabled = False
     settings.posting.loggers = False
     settings.watching.chunk_size = 500
     settings.watching.connect_timeout = 10
-    settings.queueing.idle_timeout = 0.5  # each worker keeps its object in memory for so long
+    settings.queueing.idle_timeout = 0.5  # a worker keeps its object in memory for so long
     settings.queueing.worker_limit = None
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 10
     settings.networking.enforce_retry_after = True
     settings.execution.max_workers = 4
     settings.process.ultimate_exiting_timeout = 20  # below the pod's terminationGracePeriodSeconds
-    settings.persistence.finalizer = f"{names.GROUP}/finalizer"  # never written, as every other of kopf's names
+    settings.persistence.finalizer = f"{names.GROUP}/finalizer"  # never written, like all names of kopf
     settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=names.GROUP)
     settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=names.GROUP)
     return settings
 
 
 async def _credentials(connection: Connection, *, expires: datetime) -> kopf.ConnectionInfo:
-    """Ours, for a while: kopf reads a ServiceAccount token once, and the file's content is replaced every hour."""
+    """Our credentials, for some minutes: kopf would read a ServiceAccount token once, and it changes every hour."""
     configuration = connection.configuration
     scheme, _, token = (await connection.authorization() or "").partition(" ")
     return kopf.ConnectionInfo(

@@ -1,4 +1,4 @@
-"""`device-operator render` and `presets`: what the operator would write or knows, without a cluster."""
+"""The commands without a cluster: `device-operator render` and `presets`."""
 
 import json
 import sys
@@ -19,11 +19,11 @@ from device_operator.spec.model import ConfigRef, Spec
 from device_operator.spec.parsing import parse_spec
 
 NO_UID = "00000000-0000-0000-0000-000000000000"
-"""Stands where the API server's uid will: a file has none."""
+"""In place of the uid, which a file does not have."""
 
 
 def render_settings(settings: Settings) -> RenderSettings:
-    """What of the settings reaches the manifests: the same with and without a cluster."""
+    """The settings that manifests depend on, with and without a cluster."""
     return RenderSettings(
         namespace=settings.namespace,
         agent_image=settings.agent_image,
@@ -36,7 +36,7 @@ def render_settings(settings: Settings) -> RenderSettings:
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """`manifests`: YAML documents. `remarks`: what Accepted's message would say of each object beside that."""
+    """`manifests`: YAML documents. `remarks`: what the message of Accepted would warn of."""
 
     manifests: str
     remarks: tuple[str, ...]
@@ -52,7 +52,7 @@ def render_file(filename: str, settings: RenderSettings) -> Rendered:
     try:
         text = sys.stdin.read() if filename == "-" else Path(filename).read_text(encoding="utf-8")
         documents = [d for d in yaml.load_all(text, _Loader) if d is not None]
-    except (OSError, ValueError, yaml.YAMLError) as error:  # ValueError: bytes that are no text, dates that are none
+    except (OSError, ValueError, yaml.YAMLError) as error:  # ValueError: bytes that are no text, invalid dates
         raise errors.UsageError(f"{filename}: {error}") from error
     except RecursionError as error:
         raise errors.UsageError(f"{filename}: nested too deeply") from error
@@ -74,11 +74,11 @@ def render_file(filename: str, settings: RenderSettings) -> Rendered:
 
 
 class _DuplicateKeyError(yaml.YAMLError):
-    """YAML asks for unique keys, PyYAML keeps the last one."""
+    """YAML wants unique keys; PyYAML would keep the last one."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a key that a mapping has twice. Judged before merge keys are resolved: those may override."""
+    """Refuses a key that a mapping has twice, before merge keys are resolved: those may override."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node: yaml.MappingNode = super().compose_mapping_node(anchor)

@@ -1,9 +1,8 @@
 """One level-triggered pass for one DevicePluginConfig: observe, decide, apply, report.
 
-The contract: a pass is told a name and nothing of what happened. It may run at any time, twice, or after any
-loss of memory, and brings the cluster and the status to where they belong. Where nothing differs it writes
-nothing and asks nothing. What it raises makes the caller try again after a back-off; what it returns says when
-time alone makes another look worthwhile.
+The contract: a pass gets a name, and not what happened. It may run at any time, twice, or after a restart, and brings
+cluster and status to what is in force. Where nothing differs it makes no request. If it raises, the caller tries again
+after a back-off; what it returns says when the next pass is due without any change.
 """
 
 import json
@@ -41,7 +40,7 @@ from device_operator.status.summary import compute
 logger = logging.getLogger(__name__)
 
 _PROBLEM_RECHECK: Final = 30.0
-"""Seconds: an object of somebody else is in no watch of ours, so nothing tells when it is gone."""
+"""Seconds. Objects of others are not watched, so nothing tells when they are gone."""
 _LEAST_LOOK: Final = 1.0
 _NEVER: Final = float("inf")
 
@@ -60,7 +59,7 @@ class ReconcileSettings:
 
 @dataclass(slots=True)
 class _Memory:
-    """Of one object. Everything in it can be lost."""
+    """What is remembered of an object between passes. Everything in it may be lost."""
 
     uid: str
     rendered: tuple[int, tuple[Manifest, ...]] | None = None
@@ -69,9 +68,9 @@ class _Memory:
 
 
 class Reconciler:
-    """`clock`: monotonic seconds; `now`: aware UTC. `report(name, status, inventories)` is told what each pass saw:
-    the object's status and those of its inventories, None for an object that is gone. `reconsider()`: every object is
-    to be looked at again.
+    """`clock`: monotonic seconds; `now`: aware UTC. `report(name, status, inventories)` gets the result of each
+    pass: the status of the object, None if it is gone, and those of its inventories. `reconsider()` enqueues every
+    object.
     """
 
     def __init__(
@@ -108,7 +107,7 @@ class Reconciler:
         """Raises ApiError or one of client.UNREACHABLE when the pass could not be finished."""
         config = self._configs.get(name)
         if config is None or config.deleting:
-            # ownerReferences clean up, with or without us
+            # the garbage collector cleans up by ownerReferences
             self._forget(name)
             self._report(name, None, ())
             return Pass(result="gone")
@@ -144,7 +143,7 @@ class Reconciler:
         return Pass(result="rejected" if standing.rejected else "accepted", again=min(again))
 
     async def _standing(self, config: Config, others: tuple[OtherConfig, ...]) -> tuple[Standing, ApiError | None]:
-        """What is in force now; and the refusal that kept the present generation from it, worth another try soon."""
+        """What is in force now; and a refusal of the API server, after which the pass is tried again soon."""
         ref, failure = config.ref, None
         rejected = self._rejection(config, others)
         if rejected is None and not self._is_kept(config):
@@ -165,7 +164,7 @@ class Reconciler:
         if config.spec is None:
             assert config.problem is not None
             return Rejected.invalid(config.problem)
-        # what was accepted stays so, even where somebody has deleted the revision
+        # what was accepted stays accepted, even if somebody deleted the revision
         if self._is_kept(config) or config.status.get("acceptedGeneration") == config.generation:
             return None
         return rejection(config.ref, config.spec, nodes=self._cache.nodes, others=others, created=config.created)
@@ -175,7 +174,7 @@ class Reconciler:
         return latest is not None and latest.generation == config.generation
 
     def _lost(self, config: Config, latest: Revision | None) -> str:
-        """Why the spec of an earlier generation cannot be had; empty where none was accepted."""
+        """Why the accepted spec cannot be read; empty where no generation was accepted."""
         left = "what runs is left as it is and is not repaired; apply a spec that is accepted"
         namespace = self._settings.render.namespace
         if latest is not None:
@@ -198,7 +197,7 @@ class Reconciler:
     async def _bring_about(
         self, ref: ConfigRef, in_force: InForce, manifests: tuple[Manifest, ...], assigned: Assignment
     ) -> tuple[list[ApplyProblem], ApiError | None]:
-        """Writes and deletes until the cluster has what is in force; what a paused object has stays as it is."""
+        """Brings the cluster to what is in force. Of a paused object nothing is changed."""
         problems: list[ApplyProblem] = []
         failure: ApiError | None = None
         if in_force.spec.paused:
@@ -223,7 +222,7 @@ class Reconciler:
         )
 
     async def _apply(self, ref: ConfigRef, manifests: Iterable[Manifest]) -> tuple[list[ApplyProblem], ApiError | None]:
-        """What could not be written, pool by pool; and the refusal that is worth another try soon."""
+        """What could not be written, by pool; and a refusal, after which the pass is tried again soon."""
         owned = {(o.kind, o.name): o for o in self._cache.owned(ref.name)}
         problems: dict[str, ApplyProblem] = {}
         failure: ApiError | None = None
@@ -243,7 +242,7 @@ class Reconciler:
         return list(problems.values()), failure
 
     async def _write_status(self, config: Config, new: dict[str, Any], observed: Observed, memory: _Memory) -> float:
-        """Seconds until a write that had to wait; infinite where none does."""
+        """Seconds until a write that must wait; infinite where none does."""
         ref = config.ref
         wait = pacing.wait(config.status, new, last=memory.last_write, now=self._clock(), pace=self._settings.pace)
         if wait is not None and wait > 0:
@@ -252,7 +251,7 @@ class Reconciler:
         if memory.inventories is not None:
             notices += health_transitions(memory.inventories, observed.inventories)
         memory.inventories = observed.inventories
-        # before the status: a restart in between finds the old status, and tells the same under the same name
+        # before the status: after a restart in between, the same Events are written again under the same names
         await self._events.write(ref, notices)
         if wait is None:
             return _NEVER
@@ -264,14 +263,14 @@ class Reconciler:
                 return _NEVER
             raise
         memory.last_write = LastWrite(self._clock(), len(json.dumps(new, separators=(",", ":"))))
-        # an edit that came in between is in the answer, and kopf's event of it will be older than what we know then
+        # the answer may have an edit that came in between; the event of kopf will then be no news
         edited = self._configs.put(written)
         if edited or _acceptance(config.status) != _acceptance(new):
             self._reconsider()
         return 0.0 if edited else _NEVER
 
     def _next_look(self, ref: ConfigRef, assigned: Assignment, observed: Observed, new: Mapping[str, Any]) -> float:
-        """Seconds until something becomes true by the passing of time: `nodes` says what does."""
+        """Seconds until a state changes by the passing of time: a node is settled, a grace or a heartbeat ends."""
         settings, now = self._settings, observed.now
         ours = {name for names in assigned.nodes.values() for name in names}
         moments = [settles_at(node, settings.status) for node in observed.nodes if node.name in ours]
@@ -288,7 +287,7 @@ class Reconciler:
         )
         waits = [settings.resync, self._observer.wait(ref), self._cleaner.wait(ref)]
         waits += ((moment - now).total_seconds() for moment in moments)
-        # a thousand nodes that settle one after the other are no thousand passes
+        # a thousand nodes that settle one after the other must not cause a thousand passes
         return max(min(wait for wait in waits if wait > 0), min(_LEAST_LOOK, settings.resync))
 
     def _memory(self, ref: ConfigRef) -> _Memory:

@@ -1,8 +1,9 @@
 """Everything that talks to the API server.
 
 Exports: `connection` (address and credentials), `client` (requests and watches, raw JSON), `collection` (one list and
-watch), `cache` (what is known of the cluster), `configs` (the DevicePluginConfigs), `apply` (writes manifests, finds
-drift), `lease` (leader election), `events` (core/v1 Events).
+watch), `cache` (what is known of the cluster), `configs` (the DevicePluginConfigs), `acceptances` (their accepted
+specs), `apply` and `cleaning` (writes manifests, deletes what left), `observing` (what a pass sees), `lease` (leader
+election), `events` (writes core/v1 Events).
 
 Imports `status`, `render`, `spec` and `runtime`; nothing of the shell above it.
 """

@@ -1,7 +1,7 @@
-"""Which specs of an object are accepted: written once, read back by every pass, removed when nothing runs by them.
+"""The accepted specs of objects, kept in the cluster: written once, read by every pass, removed when nothing uses them.
 
-A rejected edit, a restart of the operator or a deleted DaemonSet loses nothing that stands here. Reading costs no
-request: the cache watches the revisions.
+They outlive a rejected edit, a restart of the operator and a deleted DaemonSet. Reading costs no request: the cache
+watches the revisions.
 """
 
 import logging
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class AcceptedSpecs:
-    """`keep` counts for other objects from its first moment, before the API server has answered."""
+    """A spec counts for other objects from the moment of `keep`, before the API server has answered."""
 
     def __init__(self, client: Client, cache: ClusterCache, *, namespace: str) -> None:
         self._client = client
@@ -27,11 +27,11 @@ class AcceptedSpecs:
         self._on_the_way: dict[str, Revision] = {}
 
     def latest(self, ref: ConfigRef) -> Revision | None:
-        """The revision of the highest generation, readable or not; None: nothing was accepted, or it is lost."""
+        """The revision of the highest generation, readable or not. None: nothing was accepted, or it is lost."""
         return max(self._intact(ref), key=lambda r: r.generation, default=None)
 
     def held_pools(self, ref: ConfigRef) -> tuple[Pool, ...]:
-        """Pools of every accepted spec that is still there, and so may still run."""
+        """Pools of every accepted spec that is still kept, because it may still run."""
         return tuple(pool for found in self._intact(ref) if found.spec is not None for pool in found.spec.pools)
 
     async def keep(self, ref: ConfigRef, *, generation: int, spec: Object) -> Revision:
@@ -51,11 +51,11 @@ class AcceptedSpecs:
         return kept
 
     async def remove_old(self, ref: ConfigRef) -> None:
-        """Deletes all but the latest. While that one is paused, what runs is of the latest that is not: it stays."""
+        """Deletes all but the latest. While that one is paused, the latest that is not paused runs, and stays too."""
         found = self._cache.revisions_of(ref)
         intact = sorted((r for r in found if r.intact), key=lambda r: r.generation, reverse=True)
         if not intact or intact[0].spec is None:
-            return  # another version of the operator can read it
+            return  # another version of the operator may be able to read it
         kept = {intact[0].name}
         if intact[0].spec.paused:
             kept |= set([r.name for r in intact if r.spec is not None and not r.spec.paused][:1])

@@ -1,9 +1,9 @@
-"""Writes rendered objects by update with resourceVersion, and finds drift without asking when nothing moved.
+"""Writes rendered objects by update with resourceVersion, and finds drift; a pass without changes costs no request.
 
-Not server-side apply: that never removes what somebody else added to the spec. Drift is a spec that differs from
-what a dry-run update of the rendered object gives, so server defaults and webhooks are on both sides. It is asked
-only when the rendered hash or the live version differ from the pair last found equal; a quiet pass costs nothing.
-Foreign labels, annotations, finalizers and owners stay, and so does the mark of `kubectl rollout restart`.
+Server-side apply is not used: it never removes what somebody else added to the spec. Drift is a spec that differs from
+the result of a dry-run update with the rendered object, so server defaults and webhooks are on both sides. The dry run
+is made only when the rendered hash or the live version differ from the pair last found equal. Foreign labels,
+annotations, finalizers and owners stay, and so does the annotation of `kubectl rollout restart`.
 """
 
 import copy
@@ -26,7 +26,7 @@ _TRIES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class _Equal:
-    """The rendered `hash` was found in force at the live object's `version`."""
+    """At `version`, the live object was equal to the rendered object with `hash`."""
 
     hash: str
     uid: str
@@ -34,7 +34,7 @@ class _Equal:
 
 
 class Applier:
-    """Remembers, per object, what was last found equal. Lost with the process: then each is asked once."""
+    """Remembers for each object what was last found equal. After a restart each object is compared once."""
 
     def __init__(self, client: Client, *, namespace: str) -> None:
         self._client = client
@@ -42,7 +42,7 @@ class Applier:
         self._equal: dict[tuple[str, str], _Equal] = {}
 
     async def ensure(self, manifest: Manifest, *, owner: ConfigRef, live: Owned | None) -> bool:
-        """Makes the object as rendered; True when something was written. `live`: what the cache knows, None: absent.
+        """Creates or updates the object; True when something was written. `live`: from the cache; None: absent.
 
         Raises:
             errors.ForeignOwnerError: the name is taken by an object that `owner` does not own.
@@ -50,21 +50,21 @@ class Applier:
         """
         key = (manifest.kind, manifest.name)
         if live is not None and (live.deleting or self._is_equal(manifest, owner, live, self._equal.get(key))):
-            return False  # one that is going is made anew when it is gone
+            return False  # one that is being deleted is created again when it is gone
         resource = self._resources[manifest.kind]
         if live is None:
             try:
                 self._remember(manifest, await self._client.create(resource, manifest.body))
             except ApiError as error:
                 if not error.already_exists:
-                    raise  # else: without our label, or newer than the cache
+                    raise  # it exists without our label, or is newer than the cache
             else:
                 logger.info("created", extra={"kind": manifest.kind, "object": manifest.name})
                 return True
         return await self._bring_in_line_with_retries(manifest, owner)
 
     async def remove(self, owned: Owned) -> None:
-        """Deletes exactly this object; one that is gone or was made anew is none of ours."""
+        """Deletes exactly this object, by its uid; one that is gone already is no error."""
         self._equal.pop((owned.kind, owned.name), None)
         try:
             await self._client.delete(self._resources[owned.kind], owned.name, uid=owned.uid)
@@ -74,7 +74,7 @@ class Applier:
         logger.info("deleted", extra={"kind": owned.kind, "object": owned.name})
 
     async def _bring_in_line_with_retries(self, manifest: Manifest, owner: ConfigRef) -> bool:
-        """Somebody who writes in between, such as the DaemonSet controller its status, makes it read again."""
+        """Reads again when somebody wrote in between, such as the DaemonSet controller the status."""
         for last in (False,) * (_TRIES - 1) + (True,):
             try:
                 return await self._bring_in_line(self._resources[manifest.kind], manifest, owner)
@@ -88,17 +88,17 @@ class Applier:
         if views.owner_uid(live) and views.owner_uid(live) != owner.uid:
             raise errors.ForeignOwnerError(
                 f"{manifest.kind} {resource.namespace}/{manifest.name} still belongs to an earlier "
-                "DevicePluginConfig of this name and goes with it; it is made anew then"
+                "DevicePluginConfig of this name, and is deleted with it; it is created again then"
             )
         if not views.owner_uid(live):
             raise errors.ForeignOwnerError(
                 f"{manifest.kind} {resource.namespace}/{manifest.name} belongs to {views.owner_text(live)} and is "
-                f"left alone; delete or rename it, then it is made anew for {owner.name}"
+                f"left alone; delete or rename it, then it is created for {owner.name}"
             )
         wanted = wanted_from(manifest.body, live)
         if manifest.kind == "ConfigMap":
             if live.get("immutable"):
-                # the API server takes no other content and no way back; the next pass makes it anew
+                # an immutable ConfigMap cannot be changed; the next pass creates it again
                 await self._client.delete(resource, manifest.name, uid=live["metadata"]["uid"])
                 logger.info("deleted", extra={"kind": manifest.kind, "object": manifest.name, "reason": "immutable"})
                 return True
@@ -127,7 +127,7 @@ class Applier:
             and equal.hash == manifest.hash
             and equal.uid == live.uid
             and live.version <= equal.version  # the cache may still be behind our own write
-            # metadata does not count in a generation
+            # changes of metadata do not change the generation
             and live.owner_uid == owner.uid
             and meta.get("labels", {}).items() <= live.labels.items()
             and meta.get("annotations", {}).items() <= live.annotations.items()
@@ -135,7 +135,7 @@ class Applier:
 
 
 def wanted_from(rendered: Object, live: Object) -> Object:
-    """The live object with everything that is ours as rendered: the body of an update."""
+    """The body of an update: the live object, with everything that is rendered replaced."""
     wanted = copy.deepcopy(rendered)
     meta = {key: value for key, value in live["metadata"].items() if key != "managedFields"}
     for field in ("labels", "annotations"):
@@ -158,7 +158,7 @@ def _template_annotations(body: Object) -> dict[str, str]:
 
 
 def _content(body: Object) -> tuple[Any, ...]:
-    """Everything that a drift may be in."""
+    """The parts of an object that are compared."""
     meta = body["metadata"]
     return (
         meta.get("labels", {}),

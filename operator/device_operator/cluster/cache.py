@@ -1,7 +1,7 @@
-"""What the operator knows of the cluster beside the DevicePluginConfigs: six watches, and who is told of a change.
+"""What the operator knows of the cluster beside the DevicePluginConfigs: six watches.
 
-Nodes of the whole cluster; DaemonSets, ConfigMaps (metadata only), agent pods and accepted specs of our namespace by
-our labels; inventories. A change enqueues the objects it may concern, never all of them.
+Nodes and inventories of the whole cluster; in our namespace, by our labels: DaemonSets, ConfigMaps (metadata only),
+agent pods and accepted specs. A change enqueues the DevicePluginConfigs that it may concern.
 """
 
 import asyncio
@@ -50,14 +50,14 @@ def controllerrevisions(namespace: str) -> ApiResource:
 
 
 class _Groups(Generic[V]):
-    """Views by the DevicePluginConfig they belong to, so that a pass does not walk over those of others."""
+    """Views by the DevicePluginConfig to which they belong, so that a pass reads only its own."""
 
     def __init__(self, config_of: Callable[[V], str]) -> None:
         self._config_of = config_of
         self._groups: dict[str, dict[str, V]] = defaultdict(dict)
 
     def apply(self, change: Change[V]) -> set[str]:
-        """The configs concerned."""
+        """Returns the names of the configs that the change concerns."""
         concerned = set()
         if change.old is not None:
             config = self._config_of(change.old)
@@ -78,9 +78,9 @@ class _Groups(Generic[V]):
 class ClusterCache:
     """`enqueue(name)` is called for each DevicePluginConfig that a change may concern.
 
-    `concerned(old, new)` names those that a node's change concerns. `reconsider()`: what objects hold has
-    changed, and another object may have waited for it. `heartbeat_stale`: seconds after which a
-    heartbeat that moves again is news.
+    `concerned(old, new)`: names of those that the change of a node concerns. `reconsider()` is called when accepted
+    specs change: another object may have waited for what one held. `heartbeat_stale`: seconds of silence after which
+    a heartbeat enqueues its object.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class ClusterCache:
 
     @property
     def complete(self) -> bool:
-        """Every list has been read once in full: from here on, absence means absence."""
+        """Every list was read in full once: what is absent from now on does not exist."""
         return all(c.complete.is_set() for c in self.collections)
 
     async def wait_complete(self) -> None:
@@ -146,7 +146,7 @@ class ClusterCache:
         return tuple(o.daemonset for o in self.owned(ref.name) if o.owner_uid == ref.uid and o.daemonset is not None)
 
     def revisions_of(self, ref: ConfigRef) -> tuple[Revision, ...]:
-        """Those that the object owns, believed or not."""
+        """Those that the object owns, intact or not."""
         return tuple(r for r in self._revisions.of(ref.name) if r.owner_uid == ref.uid)
 
     def pods_of(self, config: str) -> tuple[PodView, ...]:
@@ -183,16 +183,14 @@ class ClusterCache:
     def _inventory_changed(self, change: Change[InventoryView]) -> None:
         concerned = self._inventories.apply(change)
         nodes = self._inventories_on.apply(change)
-        if _offered(change.old) != _offered(
-            change.new
-        ):  # two objects may have come to one name or device, or away from it
+        if _offered(change.old) != _offered(change.new):  # two objects may now share a name or a device, or no longer
             concerned |= {i.config for node in nodes for i in self.inventories_on(node)}
         if change.old is None or change.new is None or self._is_news(change.old, change.new):
             for name in concerned:
                 self._enqueue(name)
 
     def _is_news(self, old: InventoryView, new: InventoryView) -> bool:
-        """A heartbeat alone is none, unless it ends a silence: 5,000 nodes send 8 a second."""
+        """A heartbeat alone is no news, unless it ends a silence: 5,000 nodes send 8 a second."""
         if (new.heartbeat_seen - old.heartbeat_seen).total_seconds() > self._heartbeat_stale:
             return True
         return replace(old, heartbeat_seen=new.heartbeat_seen, status=_timeless(old.status)) != replace(

@@ -1,4 +1,4 @@
-"""Deletes what left the accepted spec: objects by label and ownerReference, inventories after a grace."""
+"""Deletes what the accepted spec no longer has: objects by label and owner, inventories after a grace."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -41,7 +41,7 @@ class Cleaner:
         self._orphans: dict[str, dict[str, float]] = {}
 
     async def clean(self, ref: ConfigRef, manifests: Iterable[Manifest], assigned: Assignment) -> ApiError | None:
-        """`manifests`, `assigned`: of the spec in force. A refusal is returned: the status has to be told anyway."""
+        """`manifests`, `assigned`: of the spec in force. Returns a refusal: the status must be written all the same."""
         if not self._cache.complete:
             return None
         try:
@@ -58,7 +58,7 @@ class Cleaner:
         return min((at + self._grace - self._clock() for at in since), default=float("inf"))
 
     def forget(self, uid: str) -> None:
-        """Also while an object is paused: its grace begins anew."""
+        """For an object that is gone, or paused: then the grace begins again."""
         self._orphans.pop(uid, None)
 
     async def _clean_objects(self, ref: ConfigRef, manifests: Iterable[Manifest], assigned: Assignment) -> None:
@@ -68,16 +68,16 @@ class Cleaner:
         for owned in sorted(mine, key=lambda o: o.kind, reverse=True):  # pods first, then what they have mounted
             if (owned.kind, owned.name) in kept:
                 continue
-            # a ConfigMap of another contract version is read by agents that are not rolled yet
+            # agents that are not updated yet read the ConfigMap of another contract version
             if owned.kind == "ConfigMap" and owned.pool in assigned.nodes and owned.pool not in rolled:
                 continue
             await self._applier.remove(owned)
 
     async def _clean_inventories(self, ref: ConfigRef, assigned: Assignment) -> None:
-        """Deletes those whose node is gone, or in no pool, for the whole grace, once no agent's pod is there.
+        """Deletes those whose node is gone or in no pool for the whole grace, and has no pod of an agent.
 
-        A restart of this process forgets since when. But an agent writes every ten minutes, so a node whose inventory
-        is older than that has had no agent for the rest of the time.
+        After a restart of this process the start of the grace is unknown. An agent writes every ten minutes, so a node
+        had no agent for the age of its inventory, less ten minutes.
         """
         now, clock = self._now(), self._clock()
         kept = {node for nodes in assigned.nodes.values() for node in nodes}
@@ -101,6 +101,6 @@ class Cleaner:
 
 
 def _rolled_out(owned: Owned) -> bool:
-    """All pods of the DaemonSet are of its present template."""
+    """Whether all pods of the DaemonSet have its present template."""
     view = owned.daemonset
     return view is not None and view.observed_generation >= view.generation and view.updated >= view.desired

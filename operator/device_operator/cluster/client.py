@@ -1,6 +1,7 @@
 """A thin client of the API server: raw JSON over an aiohttp session of our own.
 
-The typed models of the `kubernetes` package cost half a second of import and 100 MiB for 5,000 nodes: none is touched.
+The typed models of the `kubernetes` package are not used: they cost half a second at import, and 100 MiB for 5,000
+nodes.
 """
 
 import asyncio
@@ -156,7 +157,7 @@ class Client:
             token = page.get("metadata", {}).get("continue", "")
             page["items"] = page.get("items") or []  # an empty list of metadata comes as null
             yield page
-            del page  # a page of nodes is 7 MB of JSON: the next one must not come on top of it
+            del page  # a page of nodes is 7 MB of JSON: it must be freed before the next one is read
             if not token:
                 return
             params["continue"] = token
@@ -171,7 +172,7 @@ class Client:
         seconds: int = 290,
         metadata_only: bool = False,
     ) -> AsyncIterator[WatchEvent]:
-        """Changes after `version`, until the server ends the stream (after `seconds`) or falls silent.
+        """Changes after `version`, until the server ends the stream (after `seconds`) or is silent for too long.
 
         Raises:
             ApiError: also for an ERROR event, with the code of its Status (410: list again).
@@ -199,15 +200,15 @@ class Client:
         return await self._call("create", resource, "POST", resource.path(), body=body)
 
     async def update(self, resource: ApiResource, body: Object, *, dry_run: bool = False) -> Object:
-        """`body` carries the resourceVersion it was made from: a write that came between is a conflict."""
+        """`body` has the resourceVersion that was read; another write since then is a conflict."""
         params = {"dryRun": "All"} if dry_run else {}
         return await self._call(
             "update", resource, "PUT", resource.path(body["metadata"]["name"]), body=body, params=params
         )
 
     async def replace_status(self, resource: ApiResource, name: str, *, uid: str, status: Object) -> Object:
-        """The whole status, whatever stood there, if the object still is the one with `uid`."""
-        # a merge patch would keep fields that the new status lacks; the test makes a re-created object refuse (422)
+        """Replaces the whole status, if the object still has this `uid`."""
+        # a merge patch would keep fields that the new status lacks; `test` refuses (422) an object created again
         patch = [
             {"op": "test", "path": "/metadata/uid", "value": uid},
             {"op": "add", "path": "/status", "value": status},
@@ -216,7 +217,7 @@ class Client:
         return await self._call("patch", resource, "PATCH", path, body=patch, content=_JSON_PATCH)
 
     async def delete(self, resource: ApiResource, name: str, *, uid: str) -> None:
-        """The object with exactly this `uid`; its dependents go in the background."""
+        """Deletes the object if it has this `uid`; its dependents are deleted in the background."""
         body = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -332,7 +333,7 @@ def _error_of(status: Object, *, code: int, request: str) -> ApiError:
 
 
 async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """The stream's lines; aiohttp's own iteration refuses lines beyond its buffer, and an inventory may be longer."""
+    """The lines of the stream. The iteration of aiohttp refuses lines longer than its buffer; an inventory may be."""
     pending = bytearray()
     async for chunk in content.iter_any():
         start = 0

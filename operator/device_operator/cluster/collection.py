@@ -1,8 +1,7 @@
-"""One list+watch, pruned on arrival, with what vanished while the watch was down.
+"""One list and watch, reduced to views, which also notices what was deleted while the watch was down.
 
-After a 410 the collection is listed again and compared with what was known: an object that went in the gap is
-reported as deleted. Nothing is taken for deleted because a list is incomplete: the old content stays until a
-whole new list has come.
+After a 410 the objects are listed again and compared with what was known: an object that was deleted in between is
+reported. An incomplete list deletes nothing: the old content stays until a whole new list was read.
 """
 
 import asyncio
@@ -23,7 +22,7 @@ V = TypeVar("V")
 _BACKOFF = 0.5
 _BACKOFF_MAX = 30.0
 _LEAST_WATCH = 1.0
-"""Seconds: one that ends sooner and has told nothing is no watch, and opening the next at once would be a flood."""
+"""Seconds. A watch that ends sooner, without an event, is not opened again at once: that would flood the server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +35,9 @@ class Change(Generic[V]):
 
 
 class Collection(Generic[V]):
-    """`prune` makes the view that is kept: views must compare equal when nothing of interest differs.
+    """`prune` makes the view that is kept. Views must be equal when nothing of interest differs.
 
-    `prune` gets the view known before, so that a view can carry over what the object does not say.
+    `prune` also gets the view known before, to take over what the object does not contain.
     """
 
     def __init__(
@@ -54,7 +53,7 @@ class Collection(Generic[V]):
     ) -> None:
         self.resource = resource
         self.complete = asyncio.Event()
-        """Set once a whole list was read, for good: later gaps are closed by the difference of a new list."""
+        """Set once a whole list was read, and never cleared: a new list closes later gaps."""
         self._prune = prune
         self._changed = changed
         self._labels = labels
@@ -80,16 +79,16 @@ class Collection(Generic[V]):
 
     @property
     def age(self) -> float:
-        """Seconds since the API server last told something: an event, a bookmark, a list."""
+        """Seconds since the last event, bookmark or list."""
         return self._clock() - self._fresh
 
     @property
     def silence(self) -> float:
-        """Seconds since the last sign of life, failed attempts included: what grows here is a stuck watch."""
+        """Seconds since the last sign of life, failed attempts included. It grows only while a watch is stuck."""
         return self._clock() - self._alive
 
     def learn(self, raw: Object) -> V:
-        """Takes in the object that answered a write of our own, without waiting for the watch to tell of it."""
+        """Adds an object from the answer to a write of our own, without waiting for the watch."""
         return self._take_in(raw)
 
     async def run(self, client: Client) -> None:
@@ -115,7 +114,7 @@ class Collection(Generic[V]):
                     ) from error
                 if error.gone:
                     logger.info("listing again", extra={"resource": str(self.resource), "reason": error.reason})
-                self._version = ""  # whatever the refusal was, a new list mends it
+                self._version = ""  # a new list helps after any refusal
                 await self._wait(str(error), at_once=error.gone and self._failures == 0)
             except UNREACHABLE as error:
                 await self._wait(str(error) or type(error).__name__)
@@ -146,7 +145,7 @@ class Collection(Generic[V]):
             self._changed(Change(name, old, None))
 
     async def _watch(self, client: Client) -> bool:
-        """Whether anything came before it ended."""
+        """True when an event or bookmark came before the end."""
         told = False
         self._alive = self._clock()
         async for event in client.watch(

@@ -1,4 +1,4 @@
-"""What Events say of agents' pods that do not come: asked of the API server when a pass needs it, not watched."""
+"""What Events say of missing agent pods. A pass asks the API server when it needs to know; nothing is watched."""
 
 import logging
 import time
@@ -18,7 +18,7 @@ _POD: Final = "kind=Pod,involvedObject.name={},type=Warning"
 
 
 class _RecentAnswers:
-    """Answers by question, each good for some seconds. Passes ask at the same time: each uses the answer it got."""
+    """Answers by question, each valid for some seconds. Passes ask at the same time: each returns its own answer."""
 
     def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
         self._seconds = seconds
@@ -31,14 +31,14 @@ class _RecentAnswers:
             return known
         answer = await ask()
         now = self._clock()
-        # names of pods never come again: what is too old to be used is dropped
+        # names of pods never come again, so old answers are dropped
         self._answers = {q: found for q, found in self._answers.items() if now - found[0] < self._seconds}
         self._answers[question] = (now, answer)
         return answer
 
 
 class Complaints:
-    """`seconds`: an answer is good for so long."""
+    """`seconds`: how long an answer is valid."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Complaints:
         return tuple(found)
 
     async def _about(self, what: str, view: Callable[[Object], V]) -> tuple[V, ...]:
-        """`what`: a field selector from the involved object's kind on."""
+        """Events about an object. `what`: the field selector, without its first `involvedObject.`."""
 
         async def ask() -> tuple[V, ...]:
             items: list[V] = []
@@ -77,7 +77,7 @@ class Complaints:
                 async for page in self._client.pages(self._events, fields=f"involvedObject.{what}"):
                     items += map(view, page["items"])
             except (ApiError, *UNREACHABLE) as error:
-                # the status says less without them, and that is all
+                # without them the status only says less
                 logger.warning("events not read", extra={"about": what, "error": str(error)})
             return tuple(items)
 

@@ -1,7 +1,7 @@
 """The DevicePluginConfigs as last seen, each parsed once per generation.
 
-They are few. kopf's events bring changes; a list at the start and at every resync brings what those may have
-missed: kopf does not report what vanished while its watch was down.
+They are few. Changes come as events of kopf. kopf does not report what was deleted while its watch was down, so a list
+at the start and at every resync completes the picture.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -49,7 +49,7 @@ class Config:
 
     @property
     def rejected(self) -> bool:
-        """Whether the present generation was, by the object's own status."""
+        """Whether the present generation was rejected, by the status of the object."""
         condition = by_type(self.status).get(ACCEPTED, {})
         return condition.get("status") == "False" and condition.get("observedGeneration") == self.generation
 
@@ -60,10 +60,10 @@ class Config:
 
 
 class ConfigStore:
-    """By name; a newer resourceVersion replaces an older one, never the other way round.
+    """By name. A newer resourceVersion replaces an older one, and never the other way round.
 
-    Events, lists and answers to our own writes bring objects, and may overtake each other: one that was dropped
-    does not come back with the one that is late.
+    Objects come from events, lists and answers to our own writes, in any order. A late one does not bring back an
+    object that was dropped.
     """
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class ConfigStore:
         return iter(tuple(self._configs.values()))
 
     def put(self, raw: Object) -> bool:
-        """True when it is new, its generation moved or its deletion began: what a pass must look at."""
+        """True when a pass is needed: it is new, its generation changed, or its deletion began."""
         meta = raw["metadata"]
         if meta["uid"] in self._dropped:
             return False
@@ -97,7 +97,7 @@ class ConfigStore:
         return True
 
     def drop(self, name: str, *, uid: str) -> bool:
-        """True when exactly this object was known."""
+        """True when the object with this uid was known."""
         self._dropped.add(uid)
         known = self._configs.get(name)
         if known is None or known.ref.uid != uid:
@@ -110,7 +110,7 @@ class ConfigStore:
         del self._configs[config.ref.name]
 
     def replace(self, found: Iterable[Object], *, version: int) -> set[str]:
-        """A complete list as of resourceVersion `version`: the names that appeared, moved or vanished."""
+        """Takes a complete list as of resourceVersion `version`. Returns the names that are new, changed or gone."""
         changed, listed = set(), set()
         for raw in found:
             name = raw["metadata"]["name"]
@@ -124,7 +124,7 @@ class ConfigStore:
         }
         for name in vanished:
             self._drop(self._configs[name])
-        self._dropped.clear()  # what is still on its way is of now
+        self._dropped.clear()  # events that are still to come are newer than the list
         return changed | vanished
 
     def others(self, name: str, *, held: Held) -> tuple[OtherConfig, ...]:

@@ -1,4 +1,4 @@
-"""Where the API server is and who we are to it: from the pod, or from a kubeconfig.
+"""Address of the API server and credentials: from the pod, or from a kubeconfig.
 
 The `kubernetes` package reads the configuration (in-cluster, kubeconfig, exec plug-ins) and renews credentials;
 nothing else of it is used.
@@ -16,7 +16,7 @@ from device_operator.runtime import errors
 
 @dataclass(slots=True)
 class Connection:
-    """Where the API server is and who we are to it. The credentials are read anew whenever they are asked."""
+    """Address and credentials. The credentials are read again for each request."""
 
     configuration: Configuration
     ssl_context: ssl.SSLContext | None = field(init=False)
@@ -30,22 +30,22 @@ class Connection:
 
     @property
     def server_name(self) -> str | None:
-        """The name in the server's certificate where it is not the address's."""
+        """The name in the certificate of the server, where it differs from the address."""
         name = self.configuration.tls_server_name
         return str(name) if name else None
 
     async def authorization(self) -> str | None:
         """The value of the Authorization header: in a pod the token file, at most a minute old."""
-        # a bound token is rotated in its file; the hook of kubernetes' loader reads it again
+        # a bound token is replaced in its file; the loader of `kubernetes` reads it again
         key = await self.configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
         return str(key) if key else None
 
 
 async def connect(*, kubeconfig: str = "", context: str = "") -> Connection:
-    """The connection of `kubeconfig`, else of the pod, else of the kubeconfig that kubectl would take.
+    """By `kubeconfig`, or by the files of the pod, or by the kubeconfig that kubectl would use.
 
     Raises:
-        errors.UsageError: none is usable.
+        errors.UsageError: there is no usable configuration.
     """
     configuration: Configuration = Configuration()
     try:

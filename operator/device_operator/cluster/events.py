@@ -1,7 +1,7 @@
-"""core/v1 Events about DevicePluginConfigs: each happening once, whatever restarts in between.
+"""Writes core/v1 Events about DevicePluginConfigs, each once, also after a restart.
 
-The name is a hash of the object and of what happened (the notice's key has reason, device and since), so writing
-it again answers AlreadyExists. Events of cluster-scoped objects live in the namespace `default`.
+The name is a hash of the object and of what happened (the key of the notice), so a second write is answered with
+AlreadyExists. Events of cluster-scoped objects live in the namespace `default`.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 EVENTS: Final = ApiResource("", "v1", "events", "default")
 COMPONENT: Final = "device-operator"
 _MAX_MESSAGE: Final = 1024
-"""Bytes that the API server takes of an Event's message."""
+"""Bytes of a message that the API server takes."""
 _MAX_KNOWN: Final = 4096
 
 
@@ -50,7 +50,7 @@ class EventWriter:
         self.dropped = 0
 
     async def write(self, ref: ConfigRef, notices: Iterable[Notice]) -> None:
-        """An Event that cannot be written is logged: telling must not keep the work from being done."""
+        """An Event that cannot be written is logged only: the pass must go on."""
         for notice in notices:
             name = event_name(ref, notice)
             if name in self._known:

@@ -1,8 +1,8 @@
 """Leader election by a coordination.k8s.io/v1 Lease, with the timing rules of client-go's leaderelection.
 
-Clocks of other machines are not trusted: a standby measures on its own clock how long the Lease has not been
-renewed. A leader that could not renew within the renew deadline ends, which is before a standby may take over.
-kopf's peering is no lock: with equal priorities all peers pause, and a foreign peering object can pause us.
+Clocks of other machines are not trusted: a standby measures with its own clock how long the Lease was not renewed. A
+leader that cannot renew within the renew deadline ends; only after that may a standby take over. kopf's peering is no
+lock: with equal priorities all peers pause, and a foreign peering object can pause us.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ class LeaseSettings:
 
     @property
     def attempt(self) -> float:
-        """Of one renewal: a request that hangs, on a connection that is dead, must leave time for others."""
+        """Seconds for one attempt: a request that hangs on a dead connection must leave time for others."""
         return max(self.retry, self.renew_deadline / 3)
 
 
@@ -58,7 +58,7 @@ class Election:
         self.leading = False
 
     async def acquire(self) -> None:
-        """Returns when this process leads. Answers that do not come and refusals are tried again for ever."""
+        """Returns when this process leads. After a refusal or without an answer it tries again, for ever."""
         told = ""
         while not await self.try_once():
             holder = self._seen[0]
@@ -94,13 +94,13 @@ class Election:
                 raise errors.LeaseLostError(f"the lease {settings.namespace}/{settings.name} is lost: {reason}")
 
     async def release(self) -> None:
-        """Lets a standby take over at once. Call it when nothing writes any more."""
+        """Lets a standby take over at once. Call it after the last write of this process."""
         if not self.leading or self._lease is None:
             return
         self.leading = False
         try:
             async with asyncio.timeout(self._settings.renew_deadline):
-                # read anew: a renewal that was cut off may have arrived all the same
+                # read again: a renewal that was cut off may have arrived
                 lease = await self._client.get(self._resource, self._settings.name)
                 if lease["spec"].get("holderIdentity") != self._settings.identity:
                     return
@@ -111,7 +111,7 @@ class Election:
             logger.warning("lease not released", extra=_fields(self._settings, error))
 
     async def _renew(self) -> bool:
-        """False: somebody wrote it in between, and it is not ours to take."""
+        """False: somebody else has taken it."""
         try:
             self._lease = await self._client.update(self._resource, self._claimed(self._lease))
         except ApiError as error:
@@ -150,13 +150,13 @@ class Election:
             self._lease = await self._client.update(self._resource, self._claimed(lease))
         except ApiError as error:
             if error.conflict or error.already_exists:
-                return False  # another standby was quicker
+                return False  # another standby took it first
             raise
         self._seen = (self._settings.identity, None)
         return True
 
     def _claimed(self, lease: Object | None) -> Object:
-        """The Lease with us as its holder; from nothing, or from what was read, with its resourceVersion."""
+        """The Lease with this process as its holder: a new one, or the one that was read, with its resourceVersion."""
         settings, now = self._settings, self._now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         before: Object = (lease or {}).get("spec", {})
         ours = before.get("holderIdentity") == settings.identity

@@ -1,4 +1,4 @@
-"""What a pass sees of its object: the cache, and what Events say of agents' pods that do not come."""
+"""What a pass sees of its object: from the cache, and from Events about missing agent pods."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,12 +14,12 @@ from device_operator.status.observed import ApplyProblem, Observed
 
 _MAX_WAIT: Final = 300.0
 _PODS_ASKED: Final = 5
-"""Starting pods of an object whose Events are asked for: a message tells of the first node that has a cause."""
+"""Starting pods whose Events are read in one pass. Messages name the first node with a cause, so a few are enough."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """`nodes` without a pod, and `pods` that wait for something; nothing tells of the next Event about them."""
+    """`nodes` without a pod, and `pods` that wait. Events about them are not watched, so passes come back."""
 
     nodes: frozenset[str]
     pods: frozenset[str]
@@ -27,7 +27,7 @@ class _Waiting:
 
 
 class Observer:
-    """`first_wait`: seconds until pods that do not come are asked about again; it doubles while nothing changes."""
+    """`first_wait`: seconds until Events about missing pods are read again. It doubles while nothing changes."""
 
     def __init__(
         self, cache: ClusterCache, complaints: Complaints, *, now: Callable[[], datetime], first_wait: float
@@ -59,7 +59,7 @@ class Observer:
         )
 
     def wait(self, ref: ConfigRef) -> float:
-        """Seconds after which pods that do not come are worth another look; infinite where none is missing."""
+        """Seconds until Events about missing pods are worth another pass; infinite where none is missing."""
         waiting = self._waiting.get(ref.uid)
         return waiting.seconds if waiting else float("inf")
 

@@ -1,7 +1,7 @@
-"""The form of an accepted spec in the cluster: one ControllerRevision for each accepted generation. Pure.
+"""The form of an accepted spec in the cluster: a ControllerRevision for each accepted generation. Pure.
 
-The name holds a hash of owner, generation and spec, so a revision that somebody changed by hand does not fit its name
-and is not believed. Its labels fit no selector of a DaemonSet: the DaemonSet controller adopts what fits.
+The name has a hash of owner, generation and spec. A revision that somebody changed does not match its name, and is not
+used. The labels match no selector of a DaemonSet, because the DaemonSet controller adopts revisions that match.
 """
 
 import hashlib
@@ -27,8 +27,8 @@ LABEL: Final = f"{names.GROUP}/accepted-spec"
 class Revision:
     """`generation`: of the DevicePluginConfig when it had this spec.
 
-    `spec`: None where the content is not valid for this version of the operator; `problem` then says why.
-    `intact`: as it was written, going by its name.
+    `spec`: None where the content is not valid for this version of the operator; `problem` says why.
+    `intact`: the content matches the name.
     """
 
     name: str
@@ -63,7 +63,7 @@ def revision_body(ref: ConfigRef, *, generation: int, spec: Mapping[str, Any], n
 
 
 def revision(raw: Object, before: Revision | None) -> Revision:
-    """`data` can never change in one object, so a spec that was parsed is taken over from `before`."""
+    """`data` of an object cannot change, so a spec that was parsed is taken from `before`."""
     meta, generation = raw["metadata"], int(raw.get("revision", 0))
     config, owner_uid = meta.get("labels", {}).get(LABEL, ""), views.owner_uid(raw)
     ref, data = ConfigRef(config, owner_uid), raw.get("data")

@@ -1,6 +1,6 @@
-"""API objects as JSON, pruned to what the model keeps. Pure.
+"""API objects as JSON, reduced to views. Pure.
 
-Names and labels repeat over thousands of nodes: they are interned, so that each is in memory once.
+Names and labels repeat over thousands of nodes, so they are interned: each is in memory once.
 """
 
 import re
@@ -26,19 +26,19 @@ _MAX_TEXT: Final = 512
 _SANDBOX_ID: Final = re.compile(r"[0-9a-f]{32,}")
 _DEVICE_KEYS: Final = ("id", "resource", "health", "reason", "message", "since", "allocatedTo")
 REFUSALS: Final = frozenset({"TooManyNames", "TooManyIds", "NameTaken"})
-"""Reasons of excluded devices that an agent gives where it refuses a whole resource."""
+"""Reasons in `excluded` with which an agent refuses a whole resource."""
 NOTHING_FOUND: Final = "NothingFound"
-"""Reason under which an agent tells where an entry that finds nothing has looked."""
+"""Reason in `excluded` of an entry that found nothing; its message says where it looked."""
 _MAX_NOTHING: Final = 8
-"""Of these kept, of one inventory: they are for a node's message."""
+"""How many of them are kept of an inventory, for the message of its node."""
 _DROPPED: Final = frozenset({"devices", "excluded", "acknowledgement"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owned:
-    """An object in our namespace that carries our label; ours only if `owner_uid` is a DevicePluginConfig's.
+    """An object in our namespace with our label. `owner_uid`: of the DevicePluginConfig that owns it, or empty.
 
-    `version`: what changes with every change that matters: a DaemonSet's generation, a ConfigMap's resourceVersion.
+    `version`: generation of a DaemonSet, resourceVersion of a ConfigMap. It changes with every change that matters.
     """
 
     kind: str
@@ -77,9 +77,9 @@ def node(raw: Object, _: NodeView | None) -> NodeView:
 
 
 def _why_not_ready(ready: Object) -> str:
-    """Unknown is what the node lifecycle controller sets for a kubelet that is silent; False is the kubelet's own.
+    """The node lifecycle controller sets Unknown for a silent kubelet; the kubelet itself sets False.
 
-    The kubelet's message is left out: it may hold ages, and would be news at each of its reports.
+    The message of the kubelet is not used: it may hold ages, and would change with each report.
     """
     if ready.get("status") == "False":
         return "its kubelet reports so, kubectl describe node says why"
@@ -146,10 +146,10 @@ def pod(raw: Object, _: PodView | None) -> PodView:
 
 
 def inventory(raw: Object, before: InventoryView | None, *, now: datetime) -> InventoryView:
-    """`heartbeat_seen` moves to `now` only when lastHeartbeatTime differs: clocks of nodes are not trusted.
+    """`heartbeat_seen` becomes `now` only when lastHeartbeatTime changes: clocks of nodes are not trusted.
 
-    At first sight it is when the API server last took a write of the status: a new leader must not take an agent
-    that was silent for an hour for one that has just reported.
+    The first time, it is the time of the last write of the status on the API server. Otherwise an agent that was
+    silent for an hour would look alive to a new leader.
     """
     meta, spec, status = raw["metadata"], raw.get("spec", {}), raw.get("status", {})
     kept = {intern(key): value for key, value in status.items() if key not in _DROPPED}
@@ -176,7 +176,7 @@ def inventory(raw: Object, before: InventoryView | None, *, now: datetime) -> In
 
 
 def _written(meta: Object, *, now: datetime) -> datetime:
-    """When the status was last written, on the API server's clock; `now` where that is not told."""
+    """When the status was last written, on the clock of the API server; `now` where that is unknown."""
     times = (moment(f.get("time")) for f in meta.get("managedFields", ()) if f.get("subresource") == "status")
     return min(max((t for t in times if t), default=now), now)
 
@@ -207,7 +207,7 @@ def failed_create(raw: Object) -> FailedCreate:
 
 
 def pod_warning(raw: Object) -> PodWarning:
-    """From a core/v1 Event about a pod. Each try of a runtime has another sandbox id, which would be news each time."""
+    """From a core/v1 Event about a pod. Sandbox ids are left out: each try has another one."""
     return PodWarning(
         pod=raw["involvedObject"].get("name", ""),
         reason=intern(raw.get("reason", "")),

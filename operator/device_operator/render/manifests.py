@@ -1,8 +1,8 @@
 """An accepted spec as manifests: a ConfigMap and a DaemonSet per pool. Equal input gives equal bytes.
 
-The ConfigMap holds the document and changes with the configuration; the DaemonSet's pod template holds nothing of
-it but the ConfigMap's name, so that only what must roll pods does. What an agent may do on its node stands in
-templates/daemonset.yaml.j2, and a test pins it.
+The ConfigMap holds the document and changes with the configuration. The pod template of the DaemonSet holds only the
+name of the ConfigMap, so an edit restarts agents only when their pods must change. The rights of an agent on its node
+are in templates/daemonset.yaml.j2; a test pins them.
 """
 
 import functools
@@ -32,7 +32,7 @@ from device_operator.spec.model import ConfigRef, Pool, Spec
 from device_operator.spec.scheduling import OS_LABEL, Expression, Operator, Term
 
 ANNOTATION_CONFIG_HASH: Final = f"{names.GROUP}/config-hash"
-"""On ConfigMap and DaemonSet (not on its pods): SHA-256 of the document, what agents report as observedConfigHash."""
+"""On ConfigMap and DaemonSet, not on pods: SHA-256 of the document. Agents report it as observedConfigHash."""
 ANNOTATION_TEMPLATE: Final = f"{names.GROUP}/template-hash"
 """On DaemonSet and pod template: SHA-256 of the pod template without this annotation."""
 _LABELS: Final = {
@@ -45,12 +45,12 @@ POD_RESOURCES_DIR: Final = "/var/lib/kubelet/pod-resources"
 """In the agent's container; on the node it is below the kubelet's root directory."""
 
 DEFAULT_RESOURCES: Final = ComputeResources(requests={"cpu": "10m", "memory": "64Mi"}, limits={"memory": "256Mi"})
-"""Of the agent. It takes 50 MiB with 8 devices; the limit is for 20,000 ids. No cpu limit: throttled probes fail."""
+"""The agent takes 50 MiB with 8 devices; the limit is for 20,000 ids. No cpu limit: throttled probes would fail."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderSettings:
-    """What the chart decides for all agents; `spec.agent` and a pool's `agent` go before it."""
+    """Settings of the chart for all agents. `spec.agent` and the `agent` of a pool override them."""
 
     namespace: str
     agent_image: str
@@ -60,7 +60,7 @@ class RenderSettings:
     selinux_type: str = "container_device_plugin_t"
 
     def agent(self) -> AgentSettings:
-        """As the base that `spec.agent` is laid over."""
+        """The settings that `spec.agent` overrides."""
         return AgentSettings(
             image=self.agent_image,
             image_pull_policy=PullPolicy(self.image_pull_policy),
@@ -89,7 +89,7 @@ class Manifest:
 def render(ref: ConfigRef, spec: Spec, settings: RenderSettings) -> tuple[Manifest, ...]:
     """For each pool in order: its ConfigMap, then its DaemonSet.
 
-    Some milliseconds per pool: a caller that renders one generation again and again keeps the answer.
+    Takes some milliseconds per pool: callers keep the result of a generation.
     """
     return tuple(manifest for pool in spec.pools for manifest in _pool(ref, spec, pool, settings))
 
@@ -114,7 +114,7 @@ def dump_yaml(manifests: Iterable[Manifest]) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Texts of several lines as block scalars: the document in the ConfigMap is there to be read."""
+    """Texts of several lines as block scalars, so that people can read the document in the ConfigMap."""
 
     def represent_text(self, text: str) -> yaml.ScalarNode:
         return self.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
@@ -145,7 +145,7 @@ def _pool(ref: ConfigRef, spec: Spec, pool: Pool, settings: RenderSettings) -> I
 
 
 def _values(ref: ConfigRef, spec: Spec, pool: Pool, settings: RenderSettings) -> dict[str, Any]:
-    """What the templates name."""
+    """The variables of the templates."""
     served = spec.document(pool)
     document = dump(served)
     agent = merged(settings.agent(), pool.agent)
@@ -179,7 +179,7 @@ def _values(ref: ConfigRef, spec: Spec, pool: Pool, settings: RenderSettings) ->
 
 
 def _terms(pool: Pool) -> list[Any]:
-    """Selector and terms as node affinity, Linux in each: `placement.matches` says the same."""
+    """Selector and terms as node affinity, with Linux in each term. `placement.matches` has the same rule."""
     fixed = (
         Expression(OS_LABEL, Operator.IN, ("linux",)),
         *(Expression(k, Operator.IN, (v,)) for k, v in sorted(pool.node_selector.items()) if k != OS_LABEL),
@@ -189,7 +189,7 @@ def _terms(pool: Pool) -> list[Any]:
 
 
 def _without_empty(value: Any) -> Any:
-    """Empty lists and strings left out, as the API server shows the object."""
+    """Leaves out empty lists and strings, as the API server does."""
     if isinstance(value, Mapping):
         return {k: _without_empty(v) for k, v in value.items() if v not in ("", [], ())}
     if isinstance(value, list):
@@ -214,14 +214,14 @@ _NOT_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
 
 def _quoted(value: Any) -> str:
-    """A value as JSON, which is YAML where the characters that YAML refuses or swallows are escaped."""
+    """A value as JSON, with every character escaped that YAML does not take. Such JSON is YAML."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=False)
     return _NOT_IN_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 @functools.cache
 def _environment() -> jinja2.Environment:
-    # Autoescaping is HTML's; every value goes through `quoted`.
+    # Autoescaping is for HTML. Here every value goes through `quoted`.
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("device_operator.render"),
         undefined=jinja2.StrictUndefined,

@@ -2,17 +2,17 @@
 
 OperatorError
 ├── UsageError           the command line, its environment or a file given to it: exit status 2
-├── FatalError           the process ends once, with this message; the Deployment starts it again
+├── FatalError           the process ends with this message; the Deployment starts it again
 │   ├── LeaseLostError   another process may lead now
 │   └── PermissionMissingError  a list or watch is forbidden: nothing works without it
-├── InvalidSpecError     a DevicePluginConfig that cannot be served: the reasons are Accepted's message
-├── ForeignOwnerError    an object under a name of ours belongs to somebody else; it is left alone
+├── InvalidSpecError     the spec of a DevicePluginConfig has mistakes; they become the message of Accepted
+├── ForeignOwnerError    an object with a name that we need belongs to somebody else; it is left alone
 └── ApiError             the API server's answer (cluster.client)
 """
 
 
 class OperatorError(Exception):
-    """Base class; never raised itself. The message is one line for an admin."""
+    """Base class, never raised itself. The message is one line for an admin."""
 
 
 class UsageError(OperatorError):
@@ -20,7 +20,7 @@ class UsageError(OperatorError):
 
 
 class FatalError(OperatorError):
-    """Going on would be wrong or useless."""
+    """The process cannot go on."""
 
 
 class LeaseLostError(FatalError):
@@ -32,7 +32,7 @@ class PermissionMissingError(FatalError):
 
 
 class InvalidSpecError(OperatorError):
-    """`problems`: one line each, with the field's path, what is wrong and how to mend it."""
+    """`problems`: one line each: path of the field, what is wrong, what to do."""
 
     def __init__(self, problems: tuple[str, ...]) -> None:
         super().__init__("; ".join(problems))

@@ -10,7 +10,7 @@ _PLAIN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctim
 
 
 class _Formatter(logging.Formatter):
-    """Constant message plus fields: whatever `extra` brought."""
+    """A constant message, and the fields given as `extra`."""
 
     def fields(self, record: logging.LogRecord) -> dict[str, Any]:
         return {

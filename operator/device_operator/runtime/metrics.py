@@ -1,6 +1,6 @@
-"""What can be measured from outside, in a registry of its own.
+"""The metrics of the process.
 
-Metrics (all begin with device_operator_): leader, reconcile_seconds{result}, queue_depth,
+All begin with device_operator_: leader, reconcile_seconds{result}, queue_depth,
 watch_age_seconds{resource}, api_requests_total{verb,resource,code}, api_request_seconds{verb}, events_dropped,
 config_condition{config,type,status}, nodes{config,pool,state}, devices{config,pool,resource,health},
 capacity{config,pool,resource}, allocated{config,pool,resource}.
@@ -19,7 +19,7 @@ PREFIX: Final = "device_operator"
 
 @dataclass(slots=True)
 class _Figures:
-    """Of one object, for the metrics."""
+    """What the metrics tell of one object."""
 
     conditions: tuple[tuple[str, str], ...] = ()
     nodes: Tally[tuple[str, str]] = field(default_factory=Tally)
@@ -29,7 +29,7 @@ class _Figures:
 
 
 class Telemetry:
-    """Metrics of one process, in a registry of their own."""
+    """In a registry of its own, so that tests can have several."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -84,7 +84,7 @@ class Telemetry:
             for entry in inventory.get("resources", ()):
                 key = (pool_name, str(entry["name"]))
                 devices, healthy = int(entry.get("devices", 0)), int(entry.get("healthy", 0))
-                # unknown is not unhealthy: the agent goes on offering such a device, and counts it as healthy
+                # the agent offers a device of unknown health, and counts it as healthy
                 figures.devices[*key, "Healthy"] += max(0, healthy - unknown[entry["name"]])
                 figures.devices[*key, "Unhealthy"] += max(0, devices - healthy)
                 figures.devices[*key, "Unknown"] += unknown[entry["name"]]

@@ -1,8 +1,8 @@
 """The HTTP server of the process: /healthz, /readyz, /metrics.
 
-/healthz fails when a watch gave no sign of life for too long: a restart is what mends that. An API server that is
-down is no such case, its refusals and time-outs are signs of life. /readyz: API server and CRDs have been found;
-a standby is ready.
+/healthz fails when a watch has shown no sign of life for too long; a restart repairs that. An API server that is down
+is no such case: its refusals and time-outs are signs of life. /readyz succeeds once the API server and the CRDs have
+been found, also in a standby.
 """
 
 import logging
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Health:
-    """`phase`: what the process is at, in words. `silences`: resource -> seconds without a sign of life."""
+    """`phase`: what the process does now, in words. `silences`: resource -> seconds without a sign of life."""
 
     phase: str = "starting"
     ready: bool = False
@@ -34,11 +34,11 @@ class Health:
 
 
 async def serve(health: Health, registry: CollectorRegistry, *, listen: str) -> web.AppRunner:
-    """Listens on `host:port`; the runner is the caller's to clean up.
+    """Listens on `host:port`. The caller cleans up the runner.
 
     Raises:
-        OSError: the address cannot be had.
-        ValueError: it is none.
+        OSError: the address cannot be used.
+        ValueError: it is no address.
     """
     host, _, port = listen.rpartition(":")
 

@@ -1,4 +1,4 @@
-"""Every setting of the operator, once: name, meaning, default. Command line and environment are built from it."""
+"""Every setting of the operator: name, meaning, default. Command line and environment are made from this list."""
 
 import argparse
 import os
@@ -19,7 +19,9 @@ def _setting(default: Any, text: str, *, flag: str = "", group: str = "run", cho
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """All durations are seconds. A field's flag is its name with dashes; `group` render: also of `render`."""
+    """All durations are seconds. The flag of a field is its name with dashes. Group render: also flags of
+    the command `render`.
+    """
 
     namespace: str = _setting(
         "", "namespace of DaemonSets, ConfigMaps and the Lease (default: the pod's own)", group="render"
@@ -108,7 +110,7 @@ def resolve(
     environ: Mapping[str, str] = os.environ,
     namespace_file: Path = _SERVICE_ACCOUNT_NAMESPACE,
 ) -> Settings:
-    """Flag before environment before default.
+    """A flag overrides the environment, and that overrides the default.
 
     Raises:
         errors.UsageError: a variable has a value that its flag would not take, or a duration is not above zero.

@@ -1,4 +1,4 @@
-"""The workers between queue and passes: what comes of a pass, and how soon its object may be looked at again."""
+"""The workers between queue and passes: what follows from a pass, and how soon its object may have another."""
 
 import asyncio
 import logging
@@ -11,19 +11,19 @@ from device_operator.runtime.workqueue import WorkQueue
 logger = logging.getLogger(__name__)
 
 _SHARE = 4.0
-"""After a pass of n seconds its object rests 4 n: however many nodes change, a pass takes a fifth of the time."""
+"""After a pass of n seconds the object rests for 4 n, so passes take a fifth of the time however much changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pass:
-    """What a pass came to. `again`: seconds until time alone may change something; None: never."""
+    """The outcome of a pass. `again`: seconds until the next one is due without any change; None: never."""
 
     result: str
     again: float | None = None
 
 
 class Pacer:
-    """Puts names into the queue for changes in the cluster, gathered with those that follow them."""
+    """Puts names into the queue after changes in the cluster, a moment later: several changes make one pass."""
 
     def __init__(self, queue: WorkQueue, *, coalesce: float) -> None:
         self._queue = queue
@@ -34,7 +34,7 @@ class Pacer:
         self._queue.add_after(name, max(self._coalesce, _SHARE * self._seconds.get(name, 0.0)))
 
     def took(self, name: str, seconds: float | None) -> None:
-        """How long the object's last pass took; None: it is gone."""
+        """Notes how long the last pass of the object took; None: it is gone."""
         if seconds is None:
             self._seconds.pop(name, None)
         else:
@@ -72,7 +72,7 @@ class Workers:
             except self._refusals as error:
                 self._failed(name, started, f"{error}" or type(error).__name__)
             except Exception:
-                # a fault in one object's pass must not take the others' with it
+                # a defect in the pass of one object must not stop the others
                 logger.exception("pass failed", extra={"config": name})
                 self._failed(name, started, None)
             else:

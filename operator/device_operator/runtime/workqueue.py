@@ -1,8 +1,8 @@
 """The queue between changes and passes: keys, each at most once, one worker per key at a time.
 
-The contract is that of client-go's work queue. A key added while a worker has it is handed out again when that
-worker is done, so no change is ever lost, and a hundred changes make one pass. A failed key comes back after
-a wait that doubles; `forget` sets it back. Level-triggered: a key says "look at this object", never what happened.
+The contract is that of the work queue of client-go. A key that is added while a worker has it is handed out again
+when that worker is done: no change is lost, and a hundred changes make one pass. A failed key comes back after a wait
+that doubles; `forget` resets the wait. A key says "look at this object" and not what happened.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class WorkQueue:
             self._wake.set()
 
     def add_after(self, key: str, seconds: float) -> None:
-        """In `seconds`; of several waits for one key the earliest counts."""
+        """After `seconds`; of several waits for one key the shortest counts."""
         if seconds <= 0:
             self.add(key)
             return
@@ -62,7 +62,7 @@ class WorkQueue:
         self._wake.set()
 
     def add_failed(self, key: str) -> float:
-        """After the key's back-off (half of it is random, so that keys spread); the seconds are returned."""
+        """After the back-off of the key, half of it random so that keys spread. Returns the seconds."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         wait = min(self._backoff * 2.0 ** min(failures, 30), self._backoff_max)
@@ -71,7 +71,7 @@ class WorkQueue:
         return wait
 
     def forget(self, key: str) -> None:
-        """The key's back-off begins anew."""
+        """Resets the back-off of the key."""
         self._failures.pop(key, None)
 
     def depth(self) -> int:
@@ -79,7 +79,7 @@ class WorkQueue:
         return len(self._waiting)
 
     async def get(self) -> str:
-        """The next key, which is the caller's until `done`."""
+        """The next key. No other worker gets it until `done`."""
         while True:
             self._release_due()
             if self._ready:
@@ -105,5 +105,5 @@ class WorkQueue:
         now = self._clock()
         while self._timers and self._timers[0][0] <= now:
             due, _, key = heapq.heappop(self._timers)
-            if self._due.get(key) == due:  # else it came earlier by another way
+            if self._due.get(key) == due:  # otherwise it was added earlier
                 self.add(key)

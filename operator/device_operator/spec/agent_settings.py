@@ -1,6 +1,6 @@
-"""What `spec.agent` and a pool's `agent` may say: how the pods of agents are made. Defaults are render's.
+"""`spec.agent` and the `agent` of a pool: settings of the agents' pods, and what may be wrong with them. Pure.
 
-A field that is None was not set; the dataclasses' fields are the CRD's, a test keeps them in step.
+A field that is None was not set; `render` has the defaults. The fields are those of the CRD; a test compares them.
 """
 
 import re
@@ -15,7 +15,7 @@ from device_operator.spec import scheduling
 from device_operator.spec.quantity import quantity
 
 COMPUTE: Final = ("cpu", "memory", "ephemeral-storage")
-"""What an agent may be given; of other names the API server takes some, in requests and limits alike."""
+"""Compute resources that an agent may be given. The API server would take other names too."""
 RESERVED_ENV: Final = (
     names.ENV_NODE,
     names.ENV_NAMESPACE,
@@ -61,7 +61,7 @@ class NodeFeatures(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DriverAccess:
-    """How agents reach the NVIDIA driver: what a container runtime brings (one or both), or `driver_root`.
+    """How agents reach the NVIDIA driver: by the container runtime (one field or both), or by `driver_root` alone.
 
     `runtime_class`: name of a RuntimeClass; `cdi_device`: a CDI device of all GPUs' management nodes; `driver_root`:
     directory of the node below which the driver is installed.
@@ -72,7 +72,7 @@ class DriverAccess:
     cdi_device: str | None = None
 
     def sys_admin(self, *, mig: bool) -> bool:
-        """The vendor's runtime shows MIG devices to monitor to containers with this capability alone."""
+        """Whether the pod needs SYS_ADMIN: without it NVIDIA's runtime shows no MIG devices to a monitoring pod."""
         return mig and self.runtime_class is not None and self.cdi_device is None
 
 
@@ -97,7 +97,7 @@ class ComputeResources:
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """The agent's pods. None: not set here, so what the chart chose holds."""
+    """Settings of the agent's pods. None: not set here; the setting of the chart is used."""
 
     image: str | None = None
     image_pull_policy: PullPolicy | None = None
@@ -123,7 +123,7 @@ def merged(base: AgentSettings, over: AgentSettings) -> AgentSettings:
 
 
 def quantities_as_text(raw: object) -> object:
-    """`cpu: 1` is a number in JSON and a quantity all the same."""
+    """Numbers in `resources` as text: `cpu: 1` is a number in JSON, and a valid quantity."""
     if not isinstance(raw, dict) or not isinstance(raw.get("resources"), dict):
         return raw
     resources = {

@@ -1,12 +1,12 @@
-"""What an accepted configuration has that its admin should know of: texts for Accepted's message. Pure.
+"""What an admin should know of a configuration that is accepted: sentences for the message of Accepted. Pure.
 
 Two resources that set one environment variable to different values overwrite each other in a container that asks for
 both: the kubelet merges the answers, keeps the first value of a name and only logs the other (pkg/kubelet/cm/
-devicemanager/pod_devices.go, deviceRunContainerOptions). No configuration can prevent it, so it is told: here before
-it happens, by `serving` when a container holds such resources.
+devicemanager/pod_devices.go, deviceRunContainerOptions). No configuration can prevent that. This module warns before
+it happens; `serving` reports the containers that it happened to.
 
-A list beside a preset replaces the preset's, so a harmless addition can take the line away that hands the device over:
-what the pod then lacks shows only when its program starts.
+A list beside a preset replaces the list of the preset. So an addition can remove the line that hands the device over,
+and the pod's program fails when it starts.
 """
 
 from collections import defaultdict
@@ -26,7 +26,7 @@ from device_operator.spec.wording import name_some
 _TELLS_APART: Final = frozenset({"uuid", "name", "index", "minor", "path", "pci.address", "gi", "ci"})
 """Attributes by which a runtime, or a program in the container, can know which of the GPUs is meant."""
 _CONTROL: Final = "/dev/nvidiactl"
-"""The driver's library opens it before any GPU's own node."""
+"""The driver's library opens this node first, before the nodes of GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +40,13 @@ class EnvClash:
     values: Mapping[str, str | None]
 
     def between(self, entries: Iterable[str]) -> bool:
-        """Whether a container that has one resource of each of `entries` (one named twice has two) lacks a value."""
+        """Whether a container loses a value when it holds one resource of each of `entries`; entries may repeat."""
         values = [self.values[entry] for entry in entries if entry in self.values]
         return len(values) > 1 and (None in values or len(set(values)) > 1)
 
 
 def env_clashes(document: Document) -> tuple[EnvClash, ...]:
-    """By the variable's name. An entry whose name has placeholders gives several resources, so it may clash alone."""
+    """By name of the variable. An entry with placeholders in its name makes several resources, and can clash alone."""
     setters: defaultdict[str, dict[str, str | None]] = defaultdict(dict)
     for resource in document.resources:
         for name, value in _env(resource):
@@ -61,12 +61,12 @@ def env_clashes(document: Document) -> tuple[EnvClash, ...]:
 
 
 def nvml_entries(document: Document) -> frozenset[str]:
-    """Names of the entries that the NVIDIA driver tells the devices of."""
+    """Names of the entries whose devices the NVIDIA driver reports."""
     return frozenset(r.name for r in document.resources if any(entry.nvml is not None for entry in r.devices))
 
 
 def caveats(spec: Spec) -> tuple[str, ...]:
-    """One sentence each, equal ones of several pools together."""
+    """One sentence for each caveat. Pools with the same caveat share a sentence."""
     said: dict[str, list[str]] = {}
     documents = [(pool, spec.document(pool)) for pool in spec.pools]
     useful = {setting for pool, document in documents if serves_nvml(document) for setting in _nvidia(pool.agent)}
@@ -115,7 +115,7 @@ def _of_pool(pool: Pool, document: Document) -> Iterator[str]:
 
 
 def _nvidia(agent: AgentSettings) -> Iterator[tuple[str, object]]:
-    """The settings that are for NVIDIA devices alone, as far as they are set: name and value."""
+    """The settings in `agent` that only matter for NVIDIA devices: name and value."""
     if agent.driver_access is not None:
         yield "agent.driverAccess", agent.driver_access
     if agent.device_metrics not in (None, DeviceMetrics.NONE):
@@ -125,7 +125,7 @@ def _nvidia(agent: AgentSettings) -> Iterator[tuple[str, object]]:
 
 
 def _without_effect(agent: AgentSettings, useful: Collection[tuple[str, object]]) -> Iterator[str]:
-    """What of `agent` reaches no pool with NVIDIA devices. A setting for all pools is meant for those that have any."""
+    """Settings for NVIDIA devices that no pool with such devices uses. `useful`: those that one uses."""
     idle = [name for name, value in _nvidia(agent) if (name, value) not in useful]
     if idle:
         yield (
@@ -135,7 +135,7 @@ def _without_effect(agent: AgentSettings, useful: Collection[tuple[str, object]]
 
 
 def _not_handed_over(resource: Resource) -> str:
-    """Why a container gets nothing that it could use of its GPUs; '' where it does."""
+    """Why a container could not use the GPUs that it is given; empty where it can."""
     if NVML not in sources_of(resource):
         return ""
     told = {name for field, text in templates_of(resource) if field != "name" for name in parse_template(text).names}

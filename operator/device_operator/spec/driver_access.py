@@ -1,9 +1,9 @@
-"""What the agent's pods of a pool have in addition because the pool serves NVIDIA devices. Pure.
+"""What the pods of agents need in addition in a pool that serves NVIDIA devices. Pure.
 
-The only additions to an agent's rights there are: they appear where the configuration needs them and nowhere else.
-Variables and their meaning are those of the NVIDIA container toolkit; a management CDI device is asked of its runtime
-by the same variable, of its NRI plugin by a pod annotation. A runtime that is set to ignore the variable of containers
-without SYS_ADMIN (accept-nvidia-visible-devices-envvar-when-unprivileged = false) takes the same request as a mount.
+These are the only additions to an agent's rights. They appear only where the configuration needs them.
+The variables are those of the NVIDIA container toolkit. Its runtime reads the request for a management CDI device from
+the same variable, its NRI plugin from a pod annotation. A runtime may be set to ignore the variable of containers
+without SYS_ADMIN (accept-nvidia-visible-devices-envvar-when-unprivileged = false); it reads the request from a mount.
 """
 
 import json
@@ -22,14 +22,14 @@ NFD_DIR: Final = "/etc/kubernetes/node-feature-discovery/features.d"
 """Where node-feature-discovery's worker reads local feature files."""
 NRI_ANNOTATION: Final = f"nvidia.cdi.k8s.io/container.{CONTAINER}"
 REQUESTS_DIR: Final = "/var/run/nvidia-container-devices"
-"""The vendor's runtime reads what a container asks for off the mounts of /dev/null below it."""
+"""Mounts of /dev/null below this directory tell NVIDIA's runtime which devices a container asks for."""
 PRIVILEGED_SELINUX_TYPE: Final = "spc_t"
-"""What runtimes give privileged containers by themselves."""
+"""The SELinux type that runtimes give to privileged containers."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodNeeds:
-    """Empty values: nothing in addition. `env`: (name, value); `features`: the node's directory for NFD.
+    """Empty values: nothing needed. `env`: (name, value); `features`: directory of the node for NFD.
 
     `request`: path in the container of the mount that asks the runtime for the devices.
     """
@@ -44,21 +44,21 @@ class PodNeeds:
 
     @property
     def privileged(self) -> bool:
-        """The device cgroup lets only a privileged container open device nodes that nobody allocated to it."""
+        """Only a privileged container may open device nodes that were not allocated to it (device cgroup)."""
         return bool(self.driver_root)
 
     @property
     def mounted_later(self) -> bool:
-        """A driver in a container mounts its root below /run when it is ready, and again after a restart.
+        """Whether the driver's root may be mounted after the agent started.
 
-        /var/run is another name of /run. Elsewhere the root is a plain directory, and a node whose mounts are private
-        would refuse the propagation.
+        A driver in a container mounts its root below /run (or /var/run, the same directory) when it is ready. Elsewhere
+        the root is a plain directory, and a node with private mounts would refuse the propagation.
         """
         return self.driver_root.startswith(("/run/", "/var/run/"))
 
 
 def pod_needs(agent: AgentSettings, document: Document) -> PodNeeds:
-    """Of a pool whose agents serve `document`; `agent`: all settings applied."""
+    """The needs of a pool whose agents serve `document`. `agent`: with all defaults applied."""
     if not serves_nvml(document):
         return PodNeeds()
     access = agent.driver_access or DriverAccess()
@@ -95,7 +95,7 @@ def pod_needs(agent: AgentSettings, document: Document) -> PodNeeds:
 
 
 def _told(access: DriverAccess) -> str:
-    """What the agent's advice to an admin is about, where there is no driver; '' when nothing is set."""
+    """The settings as JSON, for the advice that an agent gives where it finds no driver; empty when none is set."""
     values = {"runtimeClass": access.runtime_class, "cdiDevice": access.cdi_device, "driverRoot": access.driver_root}
     values = {name: value for name, value in values.items() if value is not None}
     return json.dumps(values) if values else ""

@@ -24,9 +24,9 @@ DEFAULT_MAX_UNAVAILABLE: Final = "10%"
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """`serves`: names of entries, all of them once resolved. `agent`: spec.agent with the pool's own laid over it.
+    """`serves`: names of entries; the parser fills in all of them where none is named. `tolerations` None: every taint.
 
-    `tolerations` None: every taint is tolerated.
+    `agent`: settings of the pool, merged over `spec.agent`.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Spec:
         return Document(tuple(r for r in self.resources if r.name in pool.serves))
 
     def allowed_unavailable(self, nodes: int) -> int:
-        """floor(maxUnavailable) of so many nodes."""
+        """How many of `nodes` may be unavailable, rounded down."""
         if isinstance(self.max_unavailable, int):
             return self.max_unavailable
         return nodes * int(self.max_unavailable.removesuffix("%")) // 100

@@ -1,7 +1,6 @@
-"""The typed DevicePluginConfig: defaults applied, and everything checked that the API server cannot judge.
+"""JSON to a typed spec: applies defaults and checks what the API server cannot check. Pure.
 
-Shape and texts of `resources` are the contract's (`device_agent.contract`): one parser, one set of messages.
-The dataclasses' fields are the CRD's; a test keeps them in step.
+`device_agent.contract` parses and checks the entries of `resources`, with the same messages that an agent gives.
 """
 
 import difflib
@@ -34,7 +33,7 @@ def parse_spec(obj: Mapping[str, Any]) -> Spec:
     """The object's spec; `obj` is the whole DevicePluginConfig as JSON.
 
     Raises:
-        InvalidSpecError: with every problem found; of ill-shaped entries the first each.
+        InvalidSpecError: with every problem found; with the first one only of an entry that cannot be parsed.
     """
     problems: list[str] = []
     name = str(obj.get("metadata", {}).get("name", ""))
@@ -85,7 +84,7 @@ def _resources(raw: object, problems: list[str]) -> Iterator[Resource]:
             problems.append(str(error))
             parsed.append(None)
     good = tuple(r for r in parsed if r is not None)
-    if len(good) == len(parsed):  # else the indexes in the messages would be off
+    if len(good) == len(parsed):  # with an entry missing, the indexes in the messages would be wrong
         problems += check.problems(Document(good))
     yield from good
 

@@ -30,7 +30,7 @@ class NodeView:
 
     @property
     def os(self) -> str:
-        """The label alone decides: it is what the scheduler places the agent's pods by. The kubelet always sets it."""
+        """From the label that the scheduler uses. The kubelet always sets it."""
         return self.labels.get(OS_LABEL, "")
 
 
@@ -57,9 +57,9 @@ DEVICE_CONFLICT: Final = "DeviceConflict"
 class Overlap:
     """One node that is wanted twice. `reason`: PoolOverlap, ResourceConflict or DeviceConflict.
 
-    `pool`: ours that the node belongs to all the same. `rival`: the other pool of this object, or the other object.
-    `resources`: what both would serve, for a conflict of names; of devices, under which names both offer them.
-    `reported`: by agents, not as written. `device`: one of those that both offer.
+    `pool`: the pool of this object to which the node belongs. `rival`: the other pool, or the other object.
+    `resources`: for ResourceConflict the names that both serve; for DeviceConflict the names under which they offer
+    one device. `reported`: seen in the reports of agents, not in the specs. `device`: an example.
     """
 
     node: str
@@ -73,7 +73,7 @@ class Overlap:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """`nodes`: pool name -> names of its nodes, sorted; a node that two pools match is the first one's."""
+    """`nodes`: pool name -> names of its nodes, sorted. A node that two pools match belongs to the first."""
 
     nodes: Mapping[str, tuple[str, ...]]
     overlaps: tuple[Overlap, ...] = ()
@@ -108,7 +108,7 @@ def assignment(spec: Spec, *, nodes: Iterable[NodeView], others: Iterable[OtherC
 
 
 def describe(overlaps: Iterable[Overlap]) -> str:
-    """One sentence for each pair of rivals, with how to mend it; up to five nodes are named."""
+    """One sentence for each pair of rivals: which nodes (up to five names), and what to do."""
     groups: defaultdict[tuple[str, str, str, tuple[str, ...]], list[Overlap]] = defaultdict(list)
     for o in overlaps:
         groups[o.reason, o.pool, o.rival, o.resources].append(o)

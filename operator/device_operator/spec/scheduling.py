@@ -1,4 +1,4 @@
-"""Node selection and taints by the scheduler's rules, so that the operator expects pods exactly where they may come.
+"""Node selection and taints by the rules of the scheduler: the operator expects pods where the scheduler allows them.
 
 The rules are those of kubernetes staging/src/k8s.io/component-helpers/scheduling/corev1 (nodeaffinity, tolerations)
 and, for what the API server would refuse, pkg/apis/core/validation.
@@ -19,7 +19,7 @@ SUBDOMAIN: Final = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a
 _LABEL_KEY = re.compile(rf"(?:{SUBDOMAIN}/)?{_LABEL_NAME}")
 _LABEL_VALUE = re.compile(rf"(?:{_LABEL_NAME})?")
 _INTEGER = re.compile(r"[0-9]{1,18}")
-"""A label's value has no sign, so neither does what it is compared with; the scheduler reads 64 bits."""
+"""Without a sign, as the value of a label has none. The scheduler reads 64 bits."""
 
 
 class Operator(StrEnum):

@@ -1,11 +1,10 @@
 """The four conditions of a DevicePluginConfig, from the reports of its nodes. Pure.
 
-Ready is judged on the settled nodes. Where none is settled, on the young ones: `kubectl wait --for=condition=Ready`
-on a fresh cluster returns when agents serve, not before. Once Ready is True it stays so while nodes only wait for
-an agent that is on its way (`NodeReport.grace`, or a young node without a fault), so an edit, a rollout within
-maxUnavailable and a node that joins do not flip it; a node with a cause does. Where only that keeps Ready True, or
-Degraded False, the reason is AgentsStarting, and the message has what the agents wait for. floor(maxUnavailable)
-nodes may be unserved, but never all of them: one node with maxUnavailable 1 is not Ready while nothing serves it.
+Ready counts the settled nodes, or the young ones where no node is settled: `kubectl wait --for=condition=Ready` on a
+fresh cluster returns when agents serve. Once True, Ready stays True while nodes only wait for an agent that is on its
+way (`NodeReport.grace`, or a young node without a fault). So an edit, a rollout and a new node do not flip it; a node
+with a fault does. Where only that rule keeps Ready True, or Degraded False, the reason is AgentsStarting, and the
+message says what the agents wait for. maxUnavailable nodes, rounded down, may be unserved, but never all of them.
 """
 
 from collections import Counter, defaultdict
@@ -28,11 +27,11 @@ DEGRADED: Final = "Degraded"
 READY: Final = "Ready"
 
 STARTING: Final = "AgentsStarting"
-"""Reason of a condition that only grace keeps as it is."""
+"""Reason of a condition that keeps its status only because agents are on their way."""
 MAX_MESSAGE: Final = 4096
 """Characters of a condition's message."""
 MAX_GROUPS: Final = 5
-"""Causes that a message tells in full."""
+"""Causes that a message has in full; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """All that the conditions are judged on.
+    """What the conditions depend on.
 
     `unhealthy`: entries of status.unhealthyDevices; `unknown`: the same of devices whose last check had no answer;
     `devices`: how many are known; `previous`: conditions by type.
@@ -109,7 +108,7 @@ def _unseen(kind: str, situation: Situation) -> Condition:
     before = situation.previous.get(kind)
     if before:
         return Condition(kind, before["status"], before["reason"], before["message"])
-    return Condition(kind, "Unknown", "Observing", "the cluster's objects are still being read")
+    return Condition(kind, "Unknown", "Observing", "the operator still reads the objects of the cluster")
 
 
 def _progressing(situation: Situation) -> Condition:
@@ -126,7 +125,7 @@ def _progressing(situation: Situation) -> Condition:
             PROGRESSING, "True", "Updating", f"{message}; waiting for {name_nodes(r.name for r in behind)}"
         )
     if not basis:
-        return Condition(PROGRESSING, "False", "NoNodes", "no node is there to update")
+        return Condition(PROGRESSING, "False", "NoNodes", "there is no node to update")
     return Condition(PROGRESSING, "False", "Current", message)
 
 
@@ -151,8 +150,8 @@ def _degraded(situation: Situation) -> Condition:
         return Condition(DEGRADED, "True", parts[0][0], "; ".join(text for _, text in parts))
     if waiting := [r for r in situation.basis if r.problem and r.reason not in elsewhere]:
         text = "; ".join(text for _, text in _causes(waiting))
-        return Condition(DEGRADED, "False", STARTING, f"no fault is known while agents start: {text}")
-    return Condition(DEGRADED, "False", "AsWanted", "every node, resource and device is as wanted")
+        return Condition(DEGRADED, "False", STARTING, f"No problems found while agents start: {text}")
+    return Condition(DEGRADED, "False", "AsWanted", "No problems found")
 
 
 def _devices(health: str, devices: Sequence[Mapping[str, Any]]) -> str:
@@ -187,7 +186,7 @@ def _ready(situation: Situation) -> Condition:
         message += f", {_count(len(waiting), 'node')} joining"
     if not settled:
         message += ", none of them is settled yet"
-    # such nodes are not counted, which must not read as if nothing were amiss
+    # such nodes are not counted, so the message must name them
     message = "; ".join([message, *_pools_away(situation.reports)])
     if len(blocking) > allowed:
         causes = _causes(blocking)
@@ -199,12 +198,12 @@ def _ready(situation: Situation) -> Condition:
     if len(unserved) > allowed:
         return Condition(READY, "True", STARTING, message)
     if not situation.devices:
-        return Condition(READY, "True", "NoDevices", f"{message}; they have no devices{_why_none(basis)}")
+        return Condition(READY, "True", "NoDevices", f"{message}; no node has a device{_why_none(basis)}")
     return Condition(READY, "True", "Serving", message)
 
 
 def _why_none(reports: Iterable[NodeReport]) -> str:
-    """Ready is about agents: that a driver is missing is for Degraded to tell, and for this message to point at."""
+    """Where a fault explains that there are no devices, the message points to Degraded, which has it."""
     reasons = sorted({r.reason for r in reports if r.state is State.NO_DEVICES and r.problem})
     return f" ({', '.join(reasons)}: see Degraded)" if reasons else ""
 
@@ -222,7 +221,7 @@ def _pools_away(reports: Iterable[NodeReport]) -> list[str]:
 
 
 def _on_its_way(report: NodeReport) -> bool:
-    """Whether time alone may bring its agent. What keeps a pod from being made is a cause on a young node too."""
+    """Whether waiting may be enough. A pod that cannot be created is a fault on a young node too."""
     return report.grace or (report.young and report.state is State.PENDING and report.reason not in NOT_MADE)
 
 
@@ -256,7 +255,7 @@ def _count(number: int, what: str) -> str:
 def with_times(
     concluded: Iterable[Condition], *, previous: Mapping[str, Mapping[str, Any]], generation: int, now: str
 ) -> list[dict[str, Any]]:
-    """As the API has them: lastTransitionTime moves only when the status does."""
+    """Conditions in the form of the API. lastTransitionTime changes only with the status."""
     conditions = []
     for found in concluded:
         before = previous.get(found.type, {})

@@ -19,7 +19,7 @@ from device_operator.status.observed import InventoryView
 _HARDWARE: Final = re.compile(
     r"(?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
 )
-"""Ids that are one piece of hardware whoever reports them: UUIDs of NVIDIA devices, PCI addresses."""
+"""Ids that name one piece of hardware in every report: UUIDs of NVIDIA devices, PCI addresses."""
 
 
 def with_reported(
@@ -30,12 +30,11 @@ def with_reported(
     mine: ConfigRef,
     agents_of: Callable[[str], Container[str | None]],
 ) -> Assignment:
-    """With the conflicts that no written name shows: what placeholders came to on a node may be another's name.
+    """Adds the conflicts that the specs do not show: a name with placeholders may be the name of another object.
 
-    The kubelet keeps the agent that registers last, and tells neither of them. Nor does anybody stop two objects that
-    offer one device under two names: agents know nothing of each other's devices. `on_node`: inventories of all objects
-    on a node; `agents_of`: nodes on which the object of that name has a pod, because an inventory stays for a while
-    after its agent.
+    The kubelet keeps the agent that registers last, and tells neither of the two. Nothing stops two objects from
+    offering one device under two names either. `on_node`: inventories of all objects on a node. `agents_of`: nodes on
+    which the object of that name has a pod; an inventory stays for a while after its agent has gone.
     """
     agents_of = cache(agents_of)
     names_of = {o.uid: o.name for o in others}
@@ -72,7 +71,7 @@ def _entries(inventory: InventoryView) -> dict[str, str]:
 
 
 def offered_hardware(inventory: InventoryView) -> dict[str, str]:
-    """Id -> resource of the devices that pods may get, as far as the id tells which piece of hardware it is."""
+    """Id -> resource of the devices that pods may get; only ids that name a piece of hardware."""
     return {
         d["id"]: d.get("resource", "")
         for d in inventory.status.get("devices") or ()

@@ -1,9 +1,9 @@
-"""What one matched node is, and why: the judgement that every condition and count is made of. Pure.
+"""The state of each matched node, with its reason. Conditions and counts are made of these. Pure.
 
-Two durations keep moments from looking like faults. A node counts (is *settled*) once it has been Ready for
-`settle` seconds: images are pulled and agents started in that time. A served node whose agent is only being
-replaced or restarted has *grace* for `pod_stale` seconds: what has no cause yet takes Ready away from nobody.
-Messages hold no ages, only moments: a message that counts seconds would be a status write each second.
+Two durations keep short moments from looking like faults. A node is *settled*, and counts, once it has been Ready for
+`settle` seconds: in that time images are pulled and agents start. A node whose agent is being replaced or restarted
+has *grace* for `pod_stale` seconds: without a known cause it does not make the object NotReady.
+Messages have moments and no ages: a message that counts seconds would cause a status write each second.
 """
 
 from collections import defaultdict
@@ -27,11 +27,11 @@ PULL_REASONS: Final = frozenset(
 )
 CREATING_REASONS: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 UNTOLD: Final = CREATING_REASONS - {""}
-"""What a container waits for without a word why: the kubelet tells that in Events of the pod."""
+"""Reasons that do not say why a container waits. The kubelet says it in Events of the pod."""
 FAILED_CREATE: Final = "FailedCreate"
 PAUSED: Final = "Paused"
 NOT_MADE: Final = frozenset({FAILED_CREATE, PAUSED})
-"""Reasons of nodes whose agent is not on its way: somebody has to do something first."""
+"""Reasons of nodes whose agent cannot come until somebody acts."""
 
 NODE_NOT_READY: Final = "NodeNotReady"
 
@@ -40,8 +40,8 @@ NODE_NOT_READY: Final = "NodeNotReady"
 class StatusSettings:
     """Durations in seconds. `max_bytes`: of the status as JSON.
 
-    `failed_create_recent`: how old a FailedCreate event may be; the DaemonSet controller tries again, and tells
-    again, at least every 1,000 s.
+    `failed_create_recent`: how old a FailedCreate event may be. The DaemonSet controller tries again, with a new event,
+    at least every 1,000 s.
     """
 
     settle: float = 300.0
@@ -53,11 +53,11 @@ class StatusSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReport:
-    """`grace`: not served, or not fully, without a cause that would be worth an alarm yet.
+    """`grace`: not fully served, but without a cause that is worth an alarm yet.
 
-    `settled`, `young`: Ready for long enough, Ready since a moment ago; a node that is NotReady or going is neither.
-    `updated`: on the current pod template and configuration.
-    `problem`: something is not as wanted. `inventory`: of this object and pool, however old.
+    `settled`: Ready for long enough; `young`: Ready, but not for long enough. A node that is NotReady or being deleted
+    is neither. `updated`: on the current pod template and configuration. `problem`: there is a fault.
+    `inventory`: of this object and pool, at any age.
     """
 
     name: str
@@ -88,7 +88,7 @@ def clip(text: str, limit: int = MAX_MESSAGE) -> str:
 
 
 def settles_at(node: NodeView, settings: StatusSettings) -> datetime:
-    """When a node that is Ready counts: a reboot gives it the same time as its creation did."""
+    """When a Ready node is settled. After a reboot it has the same time as after its creation."""
     return max(node.created, node.ready_since or node.created) + timedelta(seconds=settings.settle)
 
 
@@ -104,8 +104,8 @@ def node_reports(
 ) -> tuple[NodeReport, ...]:
     """Every matched node, in the order of pools and names.
 
-    `progressing_since`: since when the object is Progressing; a node without pod has grace for `settle` from then.
-    `conflicts`: node -> reason and sentence on what another object's agent serves there too.
+    `progressing_since`: start of Progressing; from then a node without a pod has grace for `settle` seconds.
+    `conflicts`: node -> reason and message, where the agent of another object serves the same.
     """
     reporter = _Reporter(
         ref,
@@ -119,7 +119,7 @@ def node_reports(
 
 
 class _Reporter:
-    """The observations by node, and one method for each stage of an agent's way into service."""
+    """The observations by node, with a method for each stage from no pod to a serving agent."""
 
     def __init__(
         self,
@@ -154,19 +154,19 @@ class _Reporter:
     def _report(self, pool: PoolView, node: NodeView) -> NodeReport:
         inventory = self._inventories.get(node.name)
         if inventory is not None and inventory.status.get("poolName", pool.name) != pool.name:
-            inventory = None  # the report of the pool that the node belonged to before
+            inventory = None  # of the pool to which the node belonged before
         pods = self._pods.get((pool.name, node.name), [])
         alive = [pod for pod in pods if not pod.deleting]
         pod = max(alive, key=lambda p: (p.created, p.name), default=None)
         if not node.ready:
-            # before anything that the pod's conditions say: they are the node's doing, minutes old, or both
+            # checked first: on such a node the conditions of the pod are old, or a result of the node's state
             diagnosis = self._away(node, inventory)
         elif pod is None:
             diagnosis = self._without_pod(pool, node, replacing=bool(pods))
         elif pod.ready:
             diagnosis = self._with_ready_pod(pod, inventory, pool)
             conflict = self._conflicts.get(node.name) if diagnosis.state in (State.SERVING, State.NO_DEVICES) else None
-            # two of one name are the cause of what else the node may say: the kubelet knows one of them
+            # a conflict of names explains the other faults of the node: the kubelet knows one agent only
             if conflict and (conflict[0] == RESOURCE_CONFLICT or not diagnosis.problem):
                 diagnosis = Diagnosis(diagnosis.state, *conflict)
         else:
@@ -190,7 +190,7 @@ class _Reporter:
         )
 
     def _away(self, node: NodeView, inventory: InventoryView | None) -> Diagnosis:
-        """A node that is NotReady or going: nothing on it is the agent's fault, and nothing can be counted on."""
+        """A node that is NotReady or being deleted: its agent is not at fault, and serves nothing."""
         since = f" since {rfc3339(node.ready_since)}" if node.ready_since else ""
         joining = self._within(node.created, self._settings.settle)
         return Diagnosis(
@@ -201,7 +201,7 @@ class _Reporter:
         )
 
     def _without_pod(self, pool: PoolView, node: NodeView, *, replacing: bool) -> Diagnosis:
-        """The DaemonSet controller makes a pod within moments, or there is a cause that can be named."""
+        """Why there is no pod. The DaemonSet controller needs moments only, unless there is a cause."""
         if self._paused and not pool.applied:
             return Diagnosis(State.PENDING, PAUSED, "spec.paused is true, so no DaemonSet is made")
         if pool.problem:
@@ -244,7 +244,7 @@ class _Reporter:
         if self._within(pod.created, self._settings.pod_stale) or (grace and inventory is None):
             return Diagnosis(State.PENDING, "Starting", f"pod {pod.name} starts", grace=True)
         why = "; ".join(unregistered(inventory.status) if inventory else ()) or "its log says why"
-        # lastState stays for as long as the pod: what ended an hour before is another story
+        # lastState stays as long as the pod does; an end of an hour ago explains nothing
         ended = pod.terminated_at
         last = f"; {_ended(pod)}" if ended and ended > since - timedelta(seconds=self._settings.pod_stale) else ""
         text = f"pod {pod.name} is not Ready since {rfc3339(since)}: {why}{last}"
@@ -279,8 +279,8 @@ class _Reporter:
 def _current(pool: PoolView, pod: PodView | None, inventory: InventoryView | None) -> bool:
     """Whether the node is on the current pod template and configuration.
 
-    The inventory stays while its agent is replaced: it speaks for a pod that is not Ready only when it was written
-    in that pod's life. A pod that has been up and broke later is current all the same.
+    The inventory of an agent stays while its pod is replaced. So for a pod that is not Ready it counts only if it was
+    written after the creation of that pod. A pod that was Ready and broke later is current.
     """
     if pod is None or inventory is None:
         return False

@@ -11,7 +11,7 @@ from device_operator.status.observed import InventoryView
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """An Event to emit. `type`: Normal or Warning; `key`: equal keys are the same happening, told once."""
+    """An Event to write. `type`: Normal or Warning. `key`: notices with equal keys are written once."""
 
     type: str
     reason: str
@@ -27,16 +27,16 @@ _TOLD: Final = {
     (READY, "True"): ("Normal", "Ready"),
     (READY, "False"): ("Warning", "NotReady"),
 }
-"""(type of the Event, its reason) by condition and status; '' is the condition's reason. Others are not told."""
+"""Type and reason of the Event for a condition and its status; an empty reason: that of the condition."""
 _TOLD_AFTER: Final = {
     (PROGRESSING, "True", "False"): ("Normal", "Updated"),
     (DEGRADED, "True", "False"): ("Normal", "Recovered"),
 }
-"""The same where the status before matters."""
+"""The same for a change from one status to another."""
 
 
 def transitions(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Notice, ...]:
-    """Events for the conditions that changed between two statuses; a new rejection of an edit is one too."""
+    """Events for the conditions that changed between two statuses, and for each newly rejected edit."""
     before, notices = by_type(old), []
     for kind, condition in by_type(new).items():
         status, earlier = condition["status"], before.get(kind, {})
@@ -51,7 +51,7 @@ def transitions(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Notice,
                     type=told[0],
                     reason=told[1] or condition["reason"],
                     message=clip(condition["message"], 1024),  # an Event's limit
-                    # by the status that stands: a write that fails, or a restart before it, tells the same again
+                    # made of the old status: after a failed write or a restart the key is the same
                     key=f"{kind}/{earlier.get('status')}/{earlier.get('lastTransitionTime')}/{status}/{generation}",
                 )
             )
@@ -61,8 +61,8 @@ def transitions(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Notice,
 def health_transitions(old: Iterable[InventoryView], new: Iterable[InventoryView]) -> tuple[Notice, ...]:
     """Events for the devices whose health changed between two observations of an object's inventories.
 
-    A device seen for the first time is told when it is Unhealthy; its `key` holds `since`, so that a restarted
-    operator tells nothing twice.
+    A device that is seen for the first time has an Event if it is Unhealthy. The key holds `since`, so a restarted
+    operator writes no Event twice.
     """
     before = {inventory.name: inventory for inventory in old}
     notices: list[Notice] = []

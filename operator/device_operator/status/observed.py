@@ -1,6 +1,6 @@
-"""What the operator knows of the cluster while it judges one object: pruned, frozen values, no API types.
+"""What the operator knows of the cluster during one pass: frozen values, reduced to what is used. Pure.
 
-The cache fills them in, the pure modules (`pools`, `status`) read them. Times are aware datetimes in UTC.
+The cache makes them. Times are aware datetimes in UTC.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from device_operator.spec.placement import NodeView
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonSetView:
-    """A DaemonSet of ours. `pool`: value of the label; counts from its status."""
+    """A DaemonSet of an object. `pool`: from its label. The counts are those of its status."""
 
     name: str
     uid: str
@@ -31,8 +31,8 @@ class PodView:
 
     `node`: where it runs, or for a pending pod the node that its affinity (matchFields metadata.name) names.
     `template_hash`: annotation `render.ANNOTATION_TEMPLATE`. `ready_since`: last transition of Ready, either way.
-    `waiting_*`, `terminated_*`: of the agent's container; terminated falls back to its lastState, which may be of long
-    ago: `terminated_at`.
+    `waiting_*`, `terminated_*`: of the agent's container. Where it is not terminated, `terminated_*` are of its
+    lastState, which may be old: see `terminated_at`.
     `unscheduled`: message of PodScheduled=False.
     """
 
@@ -78,10 +78,10 @@ class FailedCreate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InventoryView:
-    """A NodeDeviceInventory. `status`: the object's, attributes of devices and `excluded` left out.
+    """A NodeDeviceInventory. `status`: that of the object, without `excluded` and attributes of devices.
 
-    What is kept of `excluded`: `refusedEntries`, those of which the agent refuses a resource, and `nothingFound`, where
-    others have looked in vain, `entry: text`.
+    Kept of `excluded`: `refusedEntries`, the entries of resources that the agent refuses, and `nothingFound`, the
+    entries without devices with the message of the agent, as `entry: text`.
     `heartbeat_seen`: when lastHeartbeatTime last moved, on the operator's clock.
     """
 
@@ -96,7 +96,7 @@ class InventoryView:
 
 @dataclass(frozen=True, slots=True)
 class ApplyProblem:
-    """What of a pool could not be written. `reason`: NotOwned (left alone) or ApplyFailed (tried again)."""
+    """Why an object of a pool was not written. `reason`: NotOwned (left alone) or ApplyFailed (tried again)."""
 
     pool: str
     reason: str
@@ -105,7 +105,7 @@ class ApplyProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """`nodes`: all of the cluster; the rest: this object's. `complete`: every list has been read once in full."""
+    """`nodes`: all of the cluster; the others belong to the object. `complete`: every list was read in full once."""
 
     now: datetime
     nodes: tuple[NodeView, ...] = ()

@@ -1,7 +1,7 @@
-"""When a changed status may be written: every write of a big one goes to etcd and to every watcher. Pure.
+"""When a changed status may be written. Each write of a big one goes to etcd and to every watcher. Pure.
 
-At once where a condition turned; at most one in some seconds else, so that the rollout of a thousand nodes is a
-handful of writes; later still where only the holders of devices changed, which in a busy cluster is always.
+At once when a condition changed. Otherwise at most once in some seconds, so the rollout of a thousand nodes needs few
+writes. Less often when only the holders of devices changed, which happens all the time in a busy cluster.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ _CONDITION: Final = ("type", "status", "reason", "observedGeneration")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """Seconds between writes, and bytes a second on average."""
+    """Seconds between writes, and bytes per second on average."""
 
     seconds: float = 5.0
     holders_seconds: float = 30.0
@@ -23,7 +23,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class LastWrite:
-    """`at`: on the clock that `wait` is asked with; `size`: bytes of the status as JSON."""
+    """`at`: on the clock of `wait`. `size`: bytes of the status as JSON."""
 
     at: float
     size: int

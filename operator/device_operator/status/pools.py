@@ -16,10 +16,9 @@ from device_operator.status.observed import ApplyProblem, DaemonSetView, Observe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolView:
-    """`nodes`: names; `applied`: its DaemonSet exists; `problem`: why not, or why it is not as rendered.
+    """`nodes`: names. `applied`: the DaemonSet exists. `problem`: why it does not, or why it is not as rendered.
 
-    `clashes`: of the environment variables that its resources set. `nvml`: names of entries with devices of the
-    NVIDIA driver.
+    `clashes`: environment variables that several resources set. `nvml`: entries with devices of the NVIDIA driver.
     """
 
     name: str
@@ -64,7 +63,7 @@ def pool_views(
 
 
 def as_rendered(pools: Iterable[PoolView], daemonsets: Iterable[DaemonSetView]) -> bool:
-    """Whether the DaemonSets on the cluster are those of the accepted spec, going by their annotations."""
+    """Whether the DaemonSets on the cluster are those of the accepted spec, by the hashes in their annotations."""
     live = {
         view.pool: tuple(view.annotations.get(key) for key in (ANNOTATION_CONFIG_HASH, ANNOTATION_TEMPLATE))
         for view in daemonsets

@@ -1,8 +1,8 @@
-"""What the report of a node's agent comes to: the diagnosis of a node whose agent is at work. Pure.
+"""The diagnosis of a node whose agent runs, from the report of the agent. Pure.
 
-An agent says of each resource at most one thing, and of each device its health; the node has one reason. So the order
-here is a choice: first what stops everything (another configuration than ours), then what the kubelet does not offer,
-what containers got wrong, single devices, and last what only the numbers lack.
+An agent reports at most one message for each resource, and the health of each device. A node has one reason, so the
+most important comes first: a configuration that is not used, resources that the kubelet does not offer, containers
+with wrong variables, single devices, and last a lack of numbers.
 """
 
 from collections import defaultdict
@@ -14,7 +14,7 @@ from typing import Any, Final
 from device_operator.spec.caveats import EnvClash
 
 FOREIGN_PLUGIN: Final = "ForeignPlugin"
-"""With this an agent's message begins where another device plugin has the name."""
+"""The message of an agent begins with this word where another device plugin has the name of the resource."""
 REFUSED: Final = "ResourceRefused"
 DRIVER_UNAVAILABLE: Final = "DriverUnavailable"
 NO_DEVICES: Final = "NoDevices"
@@ -33,7 +33,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Of a node. `grace`: without a cause that would be worth an alarm yet; `problem`: something is not as wanted."""
+    """Of a node. `grace`: without a cause that is worth an alarm yet. `problem`: there is a fault."""
 
     state: State
     reason: str
@@ -45,10 +45,10 @@ class Diagnosis:
 def reported(
     status: Mapping[str, Any], *, clashes: Sequence[EnvClash] = (), nvml: Collection[str] = (), fresh: bool = False
 ) -> Diagnosis:
-    """What the status of an inventory comes to.
+    """The diagnosis by the status of an inventory.
 
-    `clashes`: of the environment variables that the pool's resources set; `nvml`: names of entries with devices of the
-    NVIDIA driver; `fresh`: the agent is Ready since a moment ago, and may not have asked the kubelet yet.
+    `clashes`: environment variables that several resources of the pool set. `nvml`: entries with devices of the NVIDIA
+    driver. `fresh`: the agent has just become Ready, and may not have asked the kubelet yet.
     """
     resources: Sequence[Mapping[str, Any]] = status.get("resources") or ()
     devices = sum(int(r.get("devices", 0)) for r in resources)
@@ -62,7 +62,7 @@ def reported(
     for reason in (REFUSED, DRIVER_UNAVAILABLE):
         if texts := said[reason]:
             return Diagnosis(state, reason, "; ".join(texts))
-    # an agent that has just started tells these two before it has asked the kubelet
+    # an agent that has just started reports these before it has asked the kubelet
     unknown = [str(r["name"]) for r in resources if r.get("devices") and not r.get("registered", True)]
     if unknown and not fresh:
         return Diagnosis(state, "NotRegistered", f"the kubelet does not know {', '.join(unknown)} yet")
@@ -70,7 +70,7 @@ def reported(
         others = len(clashed) - 1
         more = f", and {others} more container{'s' * (others > 1)}" if others else ""
         return Diagnosis(state, "EnvCollision", clashed[0] + more)
-    if error := status.get("healthError"):  # unhealthy devices are told one by one beside it
+    if error := status.get("healthError"):  # unhealthy devices have their own part in Degraded
         return Diagnosis(state, HEALTH_NOT_KEPT, error)
     for health, reason in (("Unhealthy", DEVICES_UNHEALTHY), ("Unknown", DEVICES_UNKNOWN)):
         if found := [d for d in status.get("devices") or () if d.get("health") == health]:
@@ -87,7 +87,7 @@ def reported(
 
 
 def _why(device: Mapping[str, Any]) -> str:
-    """Of an Unhealthy device the word; who has no answer has no health to look up, so there the text stands too."""
+    """The reason, and for a device without an answer the message too."""
     told = [device.get("reason", "")]
     if device.get("health") == "Unknown":
         told.append(device.get("message", ""))
@@ -95,11 +95,11 @@ def _why(device: Mapping[str, Any]) -> str:
 
 
 def _said(status: Mapping[str, Any], nvml: Collection[str]) -> Mapping[str, list[str]]:
-    """What the agent says of resources, by the reason that it comes to; equal texts once, with all names.
+    """The messages of the agent about resources, by reason. Resources with the same message share a sentence.
 
-    An agent says one thing of a resource: that it refuses it, why its source finds nothing, or why the kubelet does
-    not know it (`unregistered`). Only refusals leave devices behind among the excluded ones; a rendered name that is
-    refused has no entry beside it.
+    An agent has one message for a resource: that it refuses it, why its source finds nothing, or why the kubelet does
+    not know it (`unregistered`). Only a refusal adds to `excluded`; a refused name with placeholders filled in has no
+    entry in the report.
     """
     found: dict[str, defaultdict[str, list[str]]] = {
         reason: defaultdict(list) for reason in (REFUSED, DRIVER_UNAVAILABLE, NO_DEVICES)
@@ -121,7 +121,7 @@ def _said(status: Mapping[str, Any], nvml: Collection[str]) -> Mapping[str, list
 
 
 def unregistered(status: Mapping[str, Any]) -> list[str]:
-    """Why the kubelet does not know resources that have devices: one sentence for each cause that the agent tells."""
+    """Why the kubelet does not know resources that have devices: one sentence for each cause in the report."""
     why: defaultdict[str, list[str]] = defaultdict(list)
     for resource in status.get("resources") or ():
         if resource.get("devices") and not resource.get("registered", True) and resource.get("message"):
@@ -133,7 +133,7 @@ def unregistered(status: Mapping[str, Any]) -> list[str]:
 
 
 def _clashed(status: Mapping[str, Any], clashes: Sequence[EnvClash]) -> list[str]:
-    """Containers that lack the value of a variable, because they hold two resources that set it."""
+    """Containers that lack a value of a variable, because they hold two resources that set it."""
     if not clashes:
         return []
     entry_of = {r["name"]: r.get("entry", r["name"]) for r in status.get("resources") or ()}

@@ -1,7 +1,7 @@
-"""What an object's status says: spec and observations in, the complete status out. Pure.
+"""The complete status of an object, from what is in force and what was observed. Pure.
 
-`nodes` judges each node, `conditions` the whole; here the parts are counted and put together within the byte bound:
-an object that outgrew etcd's limit could not be written at all.
+`nodes` has the state of each node, `conditions` that of the whole. This module counts the parts, and puts them together
+within a bound in bytes: etcd would refuse a bigger object as a whole.
 """
 
 import json
@@ -23,7 +23,7 @@ MAX_RESOURCES: Final = 128
 MAX_UNHEALTHY: Final = 4096
 MAX_NODES: Final = 8192
 MAX_DEVICES: Final = 1024
-"""Of one node. These four are the CRD's maxItems; the byte bound is nearly always reached first."""
+"""Of one node. These four are maxItems of the CRD; the bound in bytes is nearly always reached first."""
 MAX_HOLDERS: Final = 2
 
 _COUNTS: Final = ("devices", "healthy", "capacity", "allocated")
@@ -99,7 +99,7 @@ def _reports(
 
 
 def _accepted_generation(standing: Standing, previous: Mapping[str, Any]) -> dict[str, int]:
-    """One whose spec is lost stays told: it is what runs."""
+    """The generation whose spec is lost stays in the status, because it runs."""
     if standing.in_force:
         return {"acceptedGeneration": standing.in_force.generation}
     before = previous.get("acceptedGeneration")
@@ -151,8 +151,8 @@ def _pool(pool: PoolView, reports: Sequence[NodeReport], overlaps: Sequence[Any]
 def _resources(reports: Iterable[NodeReport]) -> list[dict[str, Any]]:
     """Counts by resource name. Devices of a node that is not served are counted, but not as healthy.
 
-    Nor are those whose last check had no answer: they are offered on, so their agent counts them as healthy, and a
-    driver that hangs would be seen nowhere.
+    Devices of unknown health are not counted as healthy either. Their agent does so, because it offers them; a driver
+    that hangs would be seen nowhere.
     """
     found: dict[str, dict[str, Any]] = {}
     for report in reports:
@@ -207,12 +207,12 @@ def _fill(
     reports: Sequence[NodeReport],
     limit: int,
 ) -> None:
-    """The lists, in the order in which they are worth their bytes, each cut with a count."""
+    """Adds the lists, the most important first, each cut where the bytes end, with the number left out."""
     room = _Room(limit - size(status) - 512)  # brackets, names and counts of the lists
     shown = room.take(resources, most=MAX_RESOURCES)
     status["resources"] = shown
     _count(status, "resourcesOmitted", len(resources) - len(shown))
-    # half of the room at most: what breaks every device must not hide every node
+    # half of the room at most: a failure of every device must not hide the nodes
     shown = room.take(unhealthy, most=MAX_UNHEALTHY, keep=room.left // 2)
     status["unhealthyDevices"] = shown
     _count(status, "unhealthyDevicesOmitted", status["summary"]["unhealthy"] - len(shown))
@@ -257,7 +257,7 @@ def _device(device: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Room:
-    """The bytes that are left."""
+    """The bytes that a status may still have."""
 
     def __init__(self, left: int) -> None:
         self.left = left
@@ -265,9 +265,9 @@ class _Room:
     def take(
         self, items: Iterable[dict[str, Any]], *, most: int, keep: int = 0, around: str = ""
     ) -> list[dict[str, Any]]:
-        """The items that fit, from the first on, up to the first that does not.
+        """The items before the first that does not fit.
 
-        `keep`: bytes that they must leave; `around`: text that they come with.
+        `keep`: bytes that must be left; `around`: text around the items.
         """
         self.left -= len(around)
         taken: list[dict[str, Any]] = []
@@ -281,9 +281,9 @@ class _Room:
 
 
 def size(value: Any) -> int:
-    """Bytes of a value as JSON, never too few: what the API server stores has no spaces and fewer escapes.
+    """Bytes of a value as JSON, or more than that: the API server stores no spaces and fewer escapes.
 
-    Go's encoder writes <, > and & as six characters each.
+    Go's encoder writes each of <, > and & as six characters.
     """
     text = json.dumps(value)
     return len(text) + 5 * sum(map(text.count, "<>&"))

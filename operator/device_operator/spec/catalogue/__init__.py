@@ -1,8 +1,8 @@
 """Presets: named bases of `spec.resources` entries, as YAML data beside this module.
 
-A preset is what an admin could have written: it is laid under the entry before the entry is parsed, so the agent
-sees resolved entries alone, and device knowledge stays out of the code. A file maps names to `description` (a line)
-and `resource` (fields of an entry but its name).
+A preset holds fields that an admin could have written. It is merged below the entry before the entry is parsed, so
+agents see complete entries only, and the code knows no vendor. A file maps names to `description` (one line) and
+`resource` (fields of an entry, without its name).
 """
 
 import difflib
@@ -23,7 +23,7 @@ class PresetError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """`resource`: fields of an entry as JSON values, shared by all who ask: not to be changed."""
+    """`resource`: fields of an entry as JSON values. All callers share it: do not change it."""
 
     name: str
     description: str
@@ -37,7 +37,7 @@ def presets() -> Mapping[str, Preset]:
 
 
 def find(name: str, *, path: str) -> Preset:
-    """Raises PresetError, with what could be meant, for an unknown name; `path`: of the field, for its message."""
+    """Raises PresetError, with the nearest name, where there is no such preset. `path`: of the field, for messages."""
     known = presets()
     if name in known:
         return known[name]
@@ -47,9 +47,9 @@ def find(name: str, *, path: str) -> Preset:
 
 
 def expand(entry: object, *, path: str) -> object:
-    """The entry with its preset laid under it: a field of the entry replaces the preset's, a list as a whole.
+    """The entry merged over its preset: fields of the entry win, and lists are replaced as a whole.
 
-    What is no entry at all is given back as it is: the parser says so. `path`: of the entry.
+    A value that is no object is returned unchanged; the parser reports it. `path`: of the entry, for messages.
 
     Raises:
         PresetError: the preset is unknown, or no name.
