@@ -88,9 +88,5 @@ class AcceptedSpecs:
         return await self._client.create(self._resource, body)
 
     async def _delete(self, name: str, *, uid: str) -> None:
-        try:
-            await self._client.delete(self._resource, name, uid=uid)
-        except ApiError as error:
-            if not (error.not_found or error.conflict):
-                raise
+        await self._client.delete(self._resource, name, uid=uid)
         logger.info("deleted", extra={"kind": "ControllerRevision", "object": name})

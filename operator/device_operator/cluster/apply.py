@@ -64,13 +64,9 @@ class Applier:
         return await self._bring_in_line_with_retries(manifest, owner)
 
     async def remove(self, owned: Owned) -> None:
-        """Deletes exactly this object, by its uid; one that is gone already is no error."""
+        """Deletes exactly this object, by its uid."""
         self._equal.pop((owned.kind, owned.name), None)
-        try:
-            await self._client.delete(self._resources[owned.kind], owned.name, uid=owned.uid)
-        except ApiError as error:
-            if not (error.not_found or error.conflict):
-                raise
+        await self._client.delete(self._resources[owned.kind], owned.name, uid=owned.uid)
         logger.info("deleted", extra={"kind": owned.kind, "object": owned.name})
 
     async def _bring_in_line_with_retries(self, manifest: Manifest, owner: ConfigRef) -> bool:

@@ -92,11 +92,7 @@ class Cleaner:
         for inventory in orphans:
             if clock - since[inventory.name] < self._grace:
                 continue
-            try:
-                await self._client.delete(INVENTORIES, inventory.name, uid=inventory.uid)
-            except ApiError as error:
-                if not (error.not_found or error.conflict):
-                    raise
+            await self._client.delete(INVENTORIES, inventory.name, uid=inventory.uid)
             logger.info("inventory deleted", extra={"config": ref.name, "node": inventory.node})
 
 

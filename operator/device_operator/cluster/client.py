@@ -5,11 +5,12 @@ nodes.
 """
 
 import asyncio
+import functools
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 import aiohttp
@@ -101,6 +102,23 @@ class WatchEvent:
     object: Object
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Request:
+    """`verb`: as RBAC has it; `method`: of HTTP; `content`, `accept`: media types of `body` and answer."""
+
+    verb: str
+    method: str
+    resource: ApiResource
+    path: str
+    params: Mapping[str, str] = field(default_factory=dict)
+    body: object = None
+    content: str = _JSON
+    accept: str = _JSON
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.resource}"
+
+
 Observer = Callable[[str, str, int, float], None]
 """Told of each answer: verb, plural, HTTP status (0: none came), seconds."""
 
@@ -133,12 +151,12 @@ class Client:
             self._session = None
 
     async def get(self, resource: ApiResource, name: str) -> Object:
-        return await self._call("get", resource, "GET", resource.path(name))
+        return await self._call(_Request(verb="get", method="GET", resource=resource, path=resource.path(name)))
 
     async def discover(self, group: str, version: str) -> Object:
         """The APIResourceList of a group's version: every authenticated client may read it."""
         resource = ApiResource(group, version, "")
-        return await self._call("discover", resource, "GET", resource.path())
+        return await self._call(_Request(verb="discover", method="GET", resource=resource, path=resource.path()))
 
     async def pages(
         self,
@@ -153,7 +171,11 @@ class Client:
         accept = _METADATA_LIST if metadata_only else _JSON
         params = _params(limit=str(limit), labelSelector=labels, fieldSelector=fields)
         while True:
-            page = await self._call("list", resource, "GET", resource.path(), params=params, accept=accept)
+            page = await self._call(
+                _Request(
+                    verb="list", method="GET", resource=resource, path=resource.path(), params=params, accept=accept
+                )
+            )
             token = page.get("metadata", {}).get("continue", "")
             page["items"] = page.get("items") or []  # an empty list of metadata comes as null
             yield page
@@ -185,25 +207,31 @@ class Client:
             labelSelector=labels,
             fieldSelector=fields,
         )
-        request = f"watch {resource}"
-        accept = _METADATA if metadata_only else _JSON
-        async with self._send(
-            "watch", resource, "GET", resource.path(), params=params, timeout=self._watch_timeout, accept=accept
-        ) as response:
+        request = _Request(
+            verb="watch",
+            method="GET",
+            resource=resource,
+            path=resource.path(),
+            params=params,
+            accept=_METADATA if metadata_only else _JSON,
+        )
+        async with self._send(request, timeout=self._watch_timeout) as response:
             async for line in _lines(response.content):
-                event = _parsed(line, request=request)
+                event = _parsed(line, request=str(request))
                 if event["type"] == "ERROR":
-                    raise _error_of(event["object"], code=int(event["object"].get("code", 500)), request=request)
+                    raise _error_of(event["object"], code=int(event["object"].get("code", 500)), request=str(request))
                 yield WatchEvent(event["type"], event["object"])
 
     async def create(self, resource: ApiResource, body: Object) -> Object:
-        return await self._call("create", resource, "POST", resource.path(), body=body)
+        return await self._call(
+            _Request(verb="create", method="POST", resource=resource, path=resource.path(), body=body)
+        )
 
     async def update(self, resource: ApiResource, body: Object, *, dry_run: bool = False) -> Object:
         """`body` has the resourceVersion that was read; another write since then is a conflict."""
-        params = {"dryRun": "All"} if dry_run else {}
+        path, params = resource.path(body["metadata"]["name"]), {"dryRun": "All"} if dry_run else {}
         return await self._call(
-            "update", resource, "PUT", resource.path(body["metadata"]["name"]), body=body, params=params
+            _Request(verb="update", method="PUT", resource=resource, path=path, body=body, params=params)
         )
 
     async def replace_status(self, resource: ApiResource, name: str, *, uid: str, status: Object) -> Object:
@@ -214,44 +242,33 @@ class Client:
             {"op": "add", "path": "/status", "value": status},
         ]
         path = resource.path(name, subresource="status")
-        return await self._call("patch", resource, "PATCH", path, body=patch, content=_JSON_PATCH)
+        return await self._call(
+            _Request(verb="patch", method="PATCH", resource=resource, path=path, body=patch, content=_JSON_PATCH)
+        )
 
     async def delete(self, resource: ApiResource, name: str, *, uid: str) -> None:
-        """Deletes the object if it has this `uid`; its dependents are deleted in the background."""
+        """Deletes the object if it has this `uid`; its dependents are deleted in the background.
+
+        An object that is gone, or was created again with another uid, is no error.
+        """
         body = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
             "preconditions": {"uid": uid},
             "propagationPolicy": "Background",
         }
-        await self._call("delete", resource, "DELETE", resource.path(name), body=body)
+        path = resource.path(name)
+        try:
+            await self._call(_Request(verb="delete", method="DELETE", resource=resource, path=path, body=body))
+        except ApiError as error:
+            if not (error.not_found or error.conflict):
+                raise
 
-    async def _call(
-        self,
-        verb: str,
-        resource: ApiResource,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        body: object = None,
-        content: str = _JSON,
-        accept: str = _JSON,
-    ) -> Object:
+    async def _call(self, request: _Request) -> Object:
         for last in (False,) * (_RETRY_AFTER_TRIES - 1) + (True,):
             try:
-                async with self._send(
-                    verb,
-                    resource,
-                    method,
-                    path,
-                    params=params or {},
-                    timeout=self._timeout,
-                    body=body,
-                    content=content,
-                    accept=accept,
-                ) as response:
-                    return _parsed(await response.read(), request=f"{verb} {resource}")
+                async with self._send(request, timeout=self._timeout) as response:
+                    return _parsed(await response.read(), request=str(request))
             except ApiError as error:
                 if last or error.retry_after is None:
                     raise
@@ -261,45 +278,39 @@ class Client:
     @asynccontextmanager
     async def _send(
         self,
-        verb: str,
-        resource: ApiResource,
-        method: str,
-        path: str,
+        request: _Request,
         *,
-        params: Mapping[str, str],
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 -- aiohttp's own
-        body: object = None,
-        content: str = _JSON,
-        accept: str = _JSON,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         assert self._session is not None
-        headers = {"Accept": accept}
+        headers = {"Accept": request.accept}
         if authorization := await self._connection.authorization():
             headers["Authorization"] = authorization
         data = None
-        if body is not None:
-            data = json.dumps(body, separators=(",", ":")).encode()
-            headers["Content-Type"] = content
+        if request.body is not None:
+            data = json.dumps(request.body, separators=(",", ":")).encode()
+            headers["Content-Type"] = request.content
+        observe = functools.partial(self._observe, request.verb, request.resource.plural)
         started, code = time.monotonic(), 0
         try:
             async with self._session.request(
-                method,
-                self._connection.server + path,
-                params=params,
+                request.method,
+                self._connection.server + request.path,
+                params=request.params,
                 data=data,
                 headers=headers,
                 timeout=timeout,
                 server_hostname=self._connection.server_name,
             ) as response:
                 code = response.status
-                if verb == "watch":
-                    self._observe(verb, resource.plural, code, time.monotonic() - started)
+                if request.verb == "watch":
+                    observe(code, time.monotonic() - started)
                 if code >= 400:
-                    raise await _refusal(response, request=f"{verb} {resource} {path.rsplit('/', 1)[-1]}")
+                    raise await _refusal(response, request=f"{request} {request.path.rsplit('/', 1)[-1]}")
                 yield response
         finally:
-            if verb != "watch" or code == 0:
-                self._observe(verb, resource.plural, code, time.monotonic() - started)
+            if request.verb != "watch" or code == 0:
+                observe(code, time.monotonic() - started)
 
 
 async def _refusal(response: aiohttp.ClientResponse, *, request: str) -> ApiError:

@@ -6,13 +6,13 @@ A field that is None was not set; `render` has the defaults. The fields are thos
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
+from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Final
 
 from device_agent.contract import names
 
 from device_operator.spec import scheduling
-from device_operator.spec.quantity import quantity
 
 COMPUTE: Final = ("cpu", "memory", "ephemeral-storage")
 """Compute resources that an agent may be given. The API server would take other names too."""
@@ -34,6 +34,10 @@ MAX_OBJECT_NAME: Final = 253
 _SUBDOMAIN = re.compile(scheduling.SUBDOMAIN)
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PATH = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[^/\0]+)+")
+
+_QUANTITY = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,2})?")
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 
 
 class PullPolicy(StrEnum):
@@ -120,6 +124,19 @@ def merged(base: AgentSettings, over: AgentSettings) -> AgentSettings:
             for f in fields(AgentSettings)
         }
     )
+
+
+def quantity(text: str) -> Decimal | None:
+    """The amount, None where `text` is no quantity of at least 0 (apimachinery pkg/api/resource)."""
+    match = _QUANTITY.fullmatch(text)
+    if not match or match[1].startswith("-"):
+        return None
+    number, suffix = Decimal(match[1]), match[2] or ""
+    if suffix in _BINARY:
+        return number * Decimal(1024) ** _BINARY[suffix]
+    if suffix in _DECIMAL:
+        return number.scaleb(_DECIMAL[suffix])
+    return number.scaleb(int(suffix[1:])) if suffix else number
 
 
 def quantities_as_text(raw: object) -> object:

@@ -14,8 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from device_agent.contract.attributes import NVML
-from device_agent.contract.check import sources_of, templates_of
+from device_agent.contract.check import templates_of
 from device_agent.contract.document import Document, NvmlKind, OwnNodes, Resource
 from device_agent.contract.template import parse_template
 
@@ -69,15 +68,11 @@ def caveats(spec: Spec) -> tuple[str, ...]:
     """One sentence for each caveat. Pools with the same caveat share a sentence."""
     said: dict[str, list[str]] = {}
     documents = [(pool, spec.document(pool)) for pool in spec.pools]
-    useful = {setting for pool, document in documents if serves_nvml(document) for setting in _nvidia(pool.agent)}
+    useful = {setting for pool, document in documents if nvml_entries(document) for setting in _nvidia(pool.agent)}
     for pool, document in documents:
         for text in (*_of_pool(pool, document), *_without_effect(pool.agent, useful)):
             said.setdefault(text, []).append(pool.name)
     return tuple(f"pool{'s' * (len(pools) > 1)} {name_some(pools)}: {text}" for text, pools in said.items())
-
-
-def serves_nvml(document: Document) -> bool:
-    return any(NVML in sources_of(resource) for resource in document.resources)
 
 
 def serves_mig(document: Document) -> bool:
@@ -86,7 +81,7 @@ def serves_mig(document: Document) -> bool:
 
 
 def _of_pool(pool: Pool, document: Document) -> Iterator[str]:
-    if serves_nvml(document):
+    if nvml_entries(document):
         access = pool.agent.driver_access
         if access is None:
             yield (
@@ -136,7 +131,7 @@ def _without_effect(agent: AgentSettings, useful: Collection[tuple[str, object]]
 
 def _not_handed_over(resource: Resource) -> str:
     """Why a container could not use the GPUs that it is given; empty where it can."""
-    if NVML not in sources_of(resource):
+    if all(entry.nvml is None for entry in resource.devices):
         return ""
     told = {name for field, text in templates_of(resource) if field != "name" for name in parse_template(text).names}
     if told & _TELLS_APART:

@@ -14,7 +14,7 @@ from device_agent.contract import names
 from device_agent.contract.document import Document
 
 from device_operator.spec.agent_settings import AgentSettings, DeviceMetrics, DriverAccess, NodeFeatures
-from device_operator.spec.caveats import serves_mig, serves_nvml
+from device_operator.spec.caveats import nvml_entries, serves_mig
 
 CONTAINER: Final = "agent"
 """Name of the agent's container in its pod."""
@@ -59,7 +59,7 @@ class PodNeeds:
 
 def pod_needs(agent: AgentSettings, document: Document) -> PodNeeds:
     """The needs of a pool whose agents serve `document`. `agent`: with all defaults applied."""
-    if not serves_nvml(document):
+    if not nvml_entries(document):
         return PodNeeds()
     access = agent.driver_access or DriverAccess()
     mig = serves_mig(document)

@@ -1,9 +1,12 @@
-"""Short lists in messages: the first names, and how many more there are. Pure."""
+"""How messages name things: short lists, times, and texts of a bounded length. Pure."""
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Final
 
 MAX_NAMED: Final = 5
+MAX_MESSAGE: Final = 512
+"""Characters of a message about one node or device."""
 
 
 def name_some(names: Iterable[str]) -> str:
@@ -17,3 +20,13 @@ def name_nodes(nodes: Iterable[str]) -> str:
     """`node a`, `nodes a, b`, or `nodes a, b, c, d, e and 7 more`: each once, sorted."""
     found = sorted(set(nodes))
     return f"node{'s' if len(found) > 1 else ''} {name_some(found)}"
+
+
+def rfc3339(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def clip(text: str, limit: int = MAX_MESSAGE) -> str:
+    """One line of at most `limit` characters."""
+    text = " ".join(text.split())
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"

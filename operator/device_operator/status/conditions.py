@@ -16,8 +16,8 @@ from device_operator.spec.acceptance import ACCEPTED_SPEC_LOST, Rejected, Standi
 from device_operator.spec.caveats import caveats
 from device_operator.spec.model import Spec
 from device_operator.spec.placement import Overlap, describe
-from device_operator.spec.wording import name_nodes
-from device_operator.status.nodes import NODE_NOT_READY, NOT_MADE, NodeReport, clip
+from device_operator.spec.wording import clip, name_nodes
+from device_operator.status.nodes import NODE_NOT_READY, NOT_MADE, NodeReport
 from device_operator.status.observed import ApplyProblem
 from device_operator.status.serving import DEVICES_UNHEALTHY, DEVICES_UNKNOWN, State
 

@@ -9,18 +9,16 @@ Messages have moments and no ages: a message that counts seconds would cause a s
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from device_operator.spec import scheduling
 from device_operator.spec.model import ConfigRef
 from device_operator.spec.placement import RESOURCE_CONFLICT, NodeView
+from device_operator.spec.wording import clip, rfc3339
 from device_operator.status.observed import FailedCreate, InventoryView, Observed, PodView
 from device_operator.status.pools import PoolView, pool_daemonset
 from device_operator.status.serving import Diagnosis, State, reported, unregistered
-
-MAX_MESSAGE: Final = 512
-"""Characters of a node's message."""
 
 PULL_REASONS: Final = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError"}
@@ -75,16 +73,6 @@ class NodeReport:
     @property
     def served(self) -> bool:
         return self.state in (State.SERVING, State.NO_DEVICES)
-
-
-def rfc3339(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def clip(text: str, limit: int = MAX_MESSAGE) -> str:
-    """One line of at most `limit` characters."""
-    text = " ".join(text.split())
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def settles_at(node: NodeView, settings: StatusSettings) -> datetime:

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from device_operator.spec.wording import clip
 from device_operator.status.conditions import ACCEPTED, DEGRADED, PROGRESSING, READY, by_type
-from device_operator.status.nodes import clip
 from device_operator.status.observed import InventoryView
 
 

@@ -13,9 +13,10 @@ from typing import Any, Final
 from device_operator.render.manifests import Manifest
 from device_operator.spec.acceptance import Standing
 from device_operator.spec.placement import Assignment, describe
+from device_operator.spec.wording import clip, rfc3339
 from device_operator.status import conditions
 from device_operator.status.conditions import PROGRESSING, Situation, by_type
-from device_operator.status.nodes import NodeReport, StatusSettings, clip, node_reports, rfc3339
+from device_operator.status.nodes import NodeReport, StatusSettings, node_reports
 from device_operator.status.observed import Observed
 from device_operator.status.pools import PoolView, as_rendered, pool_views
 

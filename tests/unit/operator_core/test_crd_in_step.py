@@ -13,12 +13,13 @@ import yaml
 from device_agent.contract import check, names
 from device_agent.contract.codec import camel
 from device_agent.contract.document import Resource
+from device_operator.spec import wording
 from device_operator.spec.agent_settings import RESERVED_ENV, AgentSettings
 from device_operator.spec.model import Pool
 from device_operator.spec.parsing import _SPEC_FIELDS as SPEC_FIELDS
 from device_operator.spec.parsing import MAX_CONFIG_NAME, MAX_POOL_NAME, MAX_POOLS, MAX_RESOURCES
 from device_operator.spec.scheduling import TolerationOperator
-from device_operator.status import nodes, serving
+from device_operator.status import serving
 from device_operator.status import summary as status
 
 CRD = yaml.safe_load((Path(__file__).parents[3] / "crds" / "devicepluginconfigs.yaml").read_text())
@@ -122,7 +123,7 @@ def test_the_status_is_cut_where_the_crd_ends():
     assert fields["nodes"]["maxItems"] == status.MAX_NODES
     assert node["devices"]["maxItems"] == status.MAX_DEVICES
     assert node["devices"]["items"]["properties"]["allocatedTo"]["maxItems"] == status.MAX_HOLDERS
-    assert node["message"]["maxLength"] >= nodes.MAX_MESSAGE
+    assert node["message"]["maxLength"] >= wording.MAX_MESSAGE
     assert node["state"]["enum"] == list(serving.State)
 
 

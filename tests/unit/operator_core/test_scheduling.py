@@ -3,7 +3,7 @@
 from decimal import Decimal
 
 import pytest
-from device_operator.spec.quantity import quantity
+from device_operator.spec.agent_settings import quantity
 from device_operator.spec.scheduling import (
     EVERY_TAINT,
     Effect,

@@ -2,7 +2,8 @@
 
 import json
 
-from device_operator.status.nodes import StatusSettings, rfc3339
+from device_operator.spec.wording import rfc3339
+from device_operator.status.nodes import StatusSettings
 from device_operator.status.notices import transitions
 from device_operator.status.summary import size
 from hypothesis import given, settings
