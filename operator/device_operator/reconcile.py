@@ -144,7 +144,7 @@ class Reconciler:
 
     async def _standing(self, config: Config, others: tuple[OtherConfig, ...]) -> tuple[Standing, ApiError | None]:
         """What is in force now; and a refusal of the API server, after which the pass is tried again soon."""
-        ref, failure = config.ref, None
+        ref, failure, in_force, lost = config.ref, None, None, ""
         rejected = self._rejection(config, others)
         if rejected is None and not self._is_kept(config):
             try:
@@ -155,9 +155,10 @@ class Reconciler:
                 rejected = Rejected(SPEC_NOT_KEPT, text)
                 logger.warning("accepted spec not kept", extra={"config": ref.name, "error": str(error)})
         latest = self._accepted.latest(ref)
-        readable = latest is not None and latest.spec is not None
-        in_force = InForce(latest.generation, latest.spec) if latest and latest.spec else None
-        lost = "" if readable else self._lost(config, latest)
+        if latest is not None and latest.spec is not None:
+            in_force = InForce(latest.generation, latest.spec)
+        else:
+            lost = self._lost(config, latest)
         return Standing(ref=ref, generation=config.generation, rejected=rejected, in_force=in_force, lost=lost), failure
 
     def _rejection(self, config: Config, others: tuple[OtherConfig, ...]) -> Rejected | None:

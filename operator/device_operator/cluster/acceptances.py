@@ -58,7 +58,7 @@ class AcceptedSpecs:
             return  # another version of the operator may be able to read it
         kept = {intact[0].name}
         if intact[0].spec.paused:
-            kept |= set([r.name for r in intact if r.spec is not None and not r.spec.paused][:1])
+            kept.add(next((r.name for r in intact if r.spec is not None and not r.spec.paused), ""))
         for old in found:
             if old.name not in kept:
                 await self._delete(old.name, uid=old.uid)
