@@ -171,7 +171,7 @@ def _serve(options: argparse.Namespace) -> int:
             return _wrong(f"{name}={value}: must be one of {', '.join(values)}")
     telemetry.configure_logging(level=options.log_level, style=options.log_format)
     environment = os.environ
-    identity = inventory.Identity(
+    identity = inventory.AgentIdentity(
         node=environment.get(names.ENV_NODE, ""),
         config=environment.get(names.ENV_CONFIG, ""),
         config_uid=environment.get(names.ENV_CONFIG_UID, ""),

@@ -15,10 +15,11 @@ import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from device_agent.allocate.topology import links_of
 from device_agent.contract.document import Document
+from device_agent.contract.inventory import InventoryStatus
 from device_agent.discovery.companions import NodeWatch
 from device_agent.discovery.scan_loop import Applied, ScanLoop
 from device_agent.discovery.scan_loop import Listeners as ScanListeners
@@ -70,7 +71,7 @@ class Options:
     pod_resources: Path
     host_root: Path
     listen: tuple[str, int]
-    identity: inventory.Identity
+    identity: inventory.AgentIdentity
     pod: tuple[str, str] | None
     api: ApiServer | None
     settings: Settings
@@ -376,7 +377,7 @@ class Agent:
             return (self._configuration.error or "the first scan is not done",)
         return self._served.missing()
 
-    def _inventory(self) -> dict[str, Any]:
+    def _inventory(self) -> InventoryStatus:
         observed = inventory.Observed(
             config_hash=self._scans.in_force.sha256 if self._scans.in_force else "",
             config_error=self._configuration.error,

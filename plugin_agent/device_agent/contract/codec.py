@@ -1,4 +1,9 @@
-"""JSON to frozen dataclasses and back, strictly, driven by the dataclasses' own types."""
+"""JSON to frozen dataclasses and back, driven by the dataclasses' own types.
+
+Strict for what an admin writes: a field that nobody reads is a mistake. Lenient for what another version of our
+own programs has written: fields that only a newer one knows are passed over. A value of the wrong type is an error in
+both.
+"""
 
 import dataclasses
 import difflib
@@ -9,9 +14,12 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cache
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 T = TypeVar("T")
+
+ABSENT_IF_EMPTY: Final = types.MappingProxyType({"absent_if_empty": True})
+"""`metadata` of a field that JSON has only where it says something: "", 0, an empty list or map are left out."""
 
 _HALVES = re.compile("[\ud800-\udfff]")
 """Half characters: JSON can write them, and no message to the kubelet can hold them."""
@@ -23,21 +31,29 @@ class ShapeError(ValueError):
     """A value of another shape than the dataclass; the message begins with the value's path."""
 
 
-def decode(cls: type[T], data: object, *, path: str) -> T:
+def decode(cls: type[T], data: object, *, path: str, lenient: bool = False) -> T:
     """`data` (what json.loads gives) as `cls`; names in JSON are the fields' in camelCase.
+
+    `lenient`: unknown fields are passed over.
 
     Raises:
         ShapeError: unknown field, missing field, wrong type, or a value that an enum does not have.
     """
-    return cast("T", _value(cls, data, path))
+    return cast("T", _value(cls, data, path, lenient=lenient))
 
 
 def encode(value: Any) -> Any:
-    """The JSON of a dataclass: None is left out, all else is written, defaults too. Times are ISO 8601 in UTC."""
+    """The JSON of a dataclass: None is left out, all else is written, defaults too. Times are ISO 8601 in UTC.
+
+    Fields with ABSENT_IF_EMPTY are left out where they are empty.
+    """
     if dataclasses.is_dataclass(value):
-        return {
-            camel(f.name): encode(v) for f in dataclasses.fields(value) if (v := getattr(value, f.name)) is not None
-        }
+        written = {}
+        for name, key, absent_if_empty in _written(cast("type", type(value))):
+            field = getattr(value, name)
+            if field is not None and (field or not absent_if_empty):
+                written[key] = encode(field)
+        return written
     if isinstance(value, tuple):
         return [encode(v) for v in value]
     if isinstance(value, Mapping):
@@ -49,6 +65,17 @@ def encode(value: Any) -> Any:
 def camel(name: str) -> str:
     head, *tail = name.split("_")
     return head + "".join(word.capitalize() for word in tail)
+
+
+def json_names(cls: type) -> tuple[str, ...]:
+    """The names that the dataclass' fields have in JSON."""
+    return tuple(key for _, key, _ in _written(cls))
+
+
+@cache
+def _written(cls: type) -> tuple[tuple[str, str, bool], ...]:
+    """(attribute, name in JSON, whether it is left out where it is empty) of each field."""
+    return tuple((f.name, camel(f.name), "absent_if_empty" in f.metadata) for f in dataclasses.fields(cls))
 
 
 @cache
@@ -64,22 +91,23 @@ def _fields(cls: type) -> dict[str, tuple[str, Any, bool]]:
     }
 
 
-def _value(kind: Any, data: object, path: str) -> object:
+def _value(kind: Any, data: object, path: str, *, lenient: bool) -> object:
     if dataclasses.is_dataclass(kind):
-        return _object(cast("type", kind), data, path)
+        return _object(cast("type", kind), data, path, lenient=lenient)
     origin = typing.get_origin(kind)
     if origin is tuple:
         if not isinstance(data, list):
             raise ShapeError(f"{path}: must be a list, not {_name(data)}")
         element = typing.get_args(kind)[0]
-        return tuple(_value(element, item, f"{path}[{i}]") for i, item in enumerate(data))
+        return tuple(_value(element, item, f"{path}[{i}]", lenient=lenient) for i, item in enumerate(data))
     if origin is Mapping:  # names of the user's own: kept as they are
         if not isinstance(data, dict):
             raise ShapeError(f"{path}: must be an object, not {_name(data)}")
-        return {str(key): _value(typing.get_args(kind)[1], item, f"{path}.{key}") for key, item in data.items()}
+        element = typing.get_args(kind)[1]
+        return {str(key): _value(element, item, f"{path}.{key}", lenient=lenient) for key, item in data.items()}
     if origin in (typing.Union, types.UnionType):  # X | None
         (inner,) = (a for a in typing.get_args(kind) if a is not type(None))
-        return None if data is None else _value(inner, data, path)
+        return None if data is None else _value(inner, data, path, lenient=lenient)
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         if data not in list(kind):
             raise ShapeError(f"{path}: must be one of {', '.join(kind)}, not {data!r}")
@@ -106,12 +134,12 @@ def _moment(data: object, path: str) -> datetime:
     raise ShapeError(f"{path}: must be a time with its time zone, such as 2026-01-31T12:00:00+00:00, not {data!r}")
 
 
-def _object(cls: type, data: object, path: str) -> object:
+def _object(cls: type, data: object, path: str, *, lenient: bool) -> object:
     if not isinstance(data, dict):
         raise ShapeError(f"{path or 'the document'}: must be an object, not {_name(data)}")
     fields = _fields(cls)
     dot = f"{path}." if path else ""
-    for key in data:
+    for key in () if lenient else data:
         if key not in fields:
             name = str(key)
             near = difflib.get_close_matches(name, fields, n=1)
@@ -120,7 +148,7 @@ def _object(cls: type, data: object, path: str) -> object:
     values = {}
     for key, (name, kind, required) in fields.items():
         if key in data:
-            values[name] = _value(kind, data[key], f"{dot}{key}")
+            values[name] = _value(kind, data[key], f"{dot}{key}", lenient=lenient)
         elif required:
             raise ShapeError(f"{dot}{key}: is missing")
     return cls(**values)

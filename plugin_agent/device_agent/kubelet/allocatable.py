@@ -13,12 +13,12 @@ from typing import Final, Protocol
 import grpc
 import grpc.aio
 
+from device_agent.contract.reasons import NodeReason
 from device_agent.kubelet import rpc
 from device_agent.kubelet.podresources import RECEIVE_LIMIT
 from device_agent.kubelet.proto import podresources_pb2 as pr
 from device_agent.runtime.settings import Settings
 
-FOREIGN: Final = "ForeignPlugin"
 _NAMED: Final = 3
 
 Ids = Mapping[str, frozenset[str]]
@@ -38,7 +38,7 @@ def foreign_message(resource: str, ids: Collection[str]) -> str:
     """For an admin: whose devices the kubelet has under the name instead of ours."""
     named = ", ".join(sorted(ids)[:_NAMED]) + (", ..." if len(ids) > _NAMED else "")
     return (
-        f"{FOREIGN}: another device plugin on this node serves {resource} ({named}): "
+        f"{NodeReason.FOREIGN_PLUGIN}: another device plugin on this node serves {resource} ({named}): "
         "remove it, or give one of the two another resource name"
     )
 

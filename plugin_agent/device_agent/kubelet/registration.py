@@ -12,12 +12,14 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
 import grpc
 import grpc.aio
 
+from device_agent.contract.reasons import NodeReason
 from device_agent.kubelet import plugin, rpc, sockets
 from device_agent.kubelet.allocatable import Ids, Question, foreign_message
 from device_agent.kubelet.proto import deviceplugin_pb2 as dp
@@ -40,7 +42,23 @@ _TEXTS: Final = (
 
 _LOOKS: Final = 2
 """So many in a row in which the kubelet has none of our devices: one may have met it between two states."""
-_WITHOUT_STREAM: Final = frozenset({"Start", "KubeletRestarted", "StreamEnded", "NoStream", "Lost"})
+
+
+class Cause(StrEnum):
+    """Why a resource has to be registered: for the log and device_agent_registrations_total."""
+
+    START = "Start"
+    KUBELET_RESTARTED = "KubeletRestarted"
+    SOCKET_REMOVED = "SocketRemoved"
+    STREAM_ENDED = "StreamEnded"
+    NO_STREAM = "NoStream"
+    LOST = "Lost"
+    OPTIONS_CHANGED = "OptionsChanged"
+
+
+_WITHOUT_STREAM: Final = frozenset(
+    {Cause.START, Cause.KUBELET_RESTARTED, Cause.STREAM_ENDED, Cause.NO_STREAM, Cause.LOST}
+)
 """Causes with which another plugin may have the resource; with the others the kubelet has our own list."""
 
 
@@ -59,12 +77,13 @@ class RegistrationError(Exception):
 class RegistrationState:
     """`registered`: with the kubelet that is alive now. `since`: epoch seconds of the last success, or None.
 
-    `message`: why it is not registered, or ''.
+    `message`: why it is not registered, or ''; `reason`: the same as one word, of no meaning without a message.
     """
 
     registered: bool
     since: float | None
     message: str
+    reason: NodeReason = NodeReason.NOT_REGISTERED
 
 
 async def register(
@@ -187,8 +206,12 @@ class Registration:
     def state(self) -> RegistrationState:
         here = self._life is not None and self._life == self._directory.life
         message = self._foreign or ("" if here else self._message)
+        foreign = self._foreign and not self._directory.problem
         return RegistrationState(
-            registered=here and not self._foreign, since=self._since, message=self._directory.problem or message
+            registered=here and not self._foreign,
+            since=self._since,
+            message=self._directory.problem or message,
+            reason=NodeReason.FOREIGN_PLUGIN if foreign else NodeReason.NOT_REGISTERED,
         )
 
     def look(self) -> None:
@@ -244,31 +267,31 @@ class Registration:
             self._directory.listen(self, None)
             await self._server.stop()
 
-    def _cause(self) -> str | None:
+    def _cause(self) -> Cause | None:
         """Why the resource has to be registered now, or None."""
         server = self._server
         if self._life is None:
-            return "Start"
+            return Cause.START
         if self._directory.life != self._life:
-            return "KubeletRestarted"
+            return Cause.KUBELET_RESTARTED
         if server.path is None or not sockets.exists(server.path):
-            return "SocketRemoved"
+            return Cause.SOCKET_REMOVED
         if not server.streams and server.streams_begun > self._streams_before:
-            return "StreamEnded"
+            return Cause.STREAM_ENDED
         if not server.streams and self._overdue() <= 0:
-            return "NoStream"
+            return Cause.NO_STREAM
         if self._foreign:
             return None
         if self._without >= _LOOKS:
-            return "Lost"
+            return Cause.LOST
         if self._told != plugin.options(self._table.entry(self.resource)):
-            return "OptionsChanged"
+            return Cause.OPTIONS_CHANGED
         return None
 
     def _overdue(self) -> float:
         return self._registered_at + self._settings.stream_wait - time.monotonic()
 
-    def _delay(self, cause: str | None) -> float | None:
+    def _delay(self, cause: Cause | None) -> float | None:
         """Seconds until the next attempt or look, 0 for now, None until woken."""
         if cause is None:
             return None if self._server.streams else max(self._overdue(), 0.001)
@@ -278,7 +301,7 @@ class Registration:
             return 0
         return max(self._retry_at - time.monotonic(), 0)
 
-    async def _attempt(self, cause: str) -> None:
+    async def _attempt(self, cause: Cause) -> None:
         now = time.monotonic()
         life = self._directory.life
         if life != self._tried_life or now - self._tried_at > 2 * self._settings.retry_max:
@@ -335,7 +358,7 @@ class Registration:
         self._registered_at, self._since = time.monotonic(), time.time()
         self._without, self._foreign = 0, ""
 
-    def _failed(self, cause: str, error: Exception) -> None:
+    def _failed(self, cause: Cause, error: Exception) -> None:
         message = str(error)
         self._metrics.registration_failed(self.resource)
         # a kubelet that is down is normal, and told once

@@ -1,15 +1,29 @@
-"""The node's inventory: what the device table says, as a NodeDeviceInventory. Pure: values in, JSON out.
+"""The node's inventory: what the device table says, as a NodeDeviceInventory. Pure: values in, values out.
 
 One table snapshot, and what the process knows beside it, become the object's status, bounded by bytes.
 """
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from device_agent.contract import names
+from device_agent.contract.codec import encode, json_names
+from device_agent.contract.inventory import (
+    KIND,
+    IdStability,
+    InventoryDevice,
+    InventoryExclusion,
+    InventoryHolder,
+    InventoryResource,
+    InventorySpec,
+    InventoryStatus,
+    InventorySummary,
+    PodResources,
+)
+from device_agent.contract.reasons import DeviceHealth, NodeReason
 from device_agent.contract.times import since_text
 from device_agent.select.unit import Excluded
 from device_agent.table.snapshot import DeviceState, Health, ResourceState, TableSnapshot
@@ -17,10 +31,9 @@ from device_agent.table.snapshot import DeviceState, Health, ResourceState, Tabl
 if TYPE_CHECKING:
     from device_agent.kubelet.registration import RegistrationState
 
-KIND: Final = "NodeDeviceInventory"
+T = TypeVar("T")
+
 OWNER_KIND: Final = "DevicePluginConfig"
-UNKNOWN: Final = "Unknown"
-"""The health of a device that is offered, and whose last check gave no answer."""
 MAX_TEXT: Final = 512
 """Characters of a message: a node has many devices and one object."""
 MAX_STATUS_TEXT: Final = 2048
@@ -34,24 +47,13 @@ MAX_HOLDERS: Final = 16
 """Holders of one device."""
 _ENVELOPE: Final = 2048
 """Bytes for what is not in the lists: names, hashes, brackets."""
-
-OPTIONAL: Final = (
-    "configError",
-    "healthError",
-    "acknowledgement",
-    "observedConfigHash",
-    "resourcesOmitted",
-    "devicesOmitted",
-    "excludedOmitted",
-    "attributesOmitted",
-    "holdersOmitted",
-)
-"""Status fields that come and go: a merge patch has to null them, or an old value stays."""
+_ORDER: Final = {DeviceHealth.UNHEALTHY: 0, DeviceHealth.UNKNOWN: 1, DeviceHealth.HEALTHY: 2}
+"""In a cut list the broken devices are what somebody looks for."""
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
-    """Who reports: from the pod's environment."""
+class AgentIdentity:
+    """Which agent reports: from the pod's environment."""
 
     node: str
     config: str
@@ -60,7 +62,7 @@ class Identity:
     version: str
 
     @property
-    def name(self) -> str:
+    def inventory_name(self) -> str:
         return names.inventory_name(self.config, self.node)
 
 
@@ -84,74 +86,54 @@ def timestamp(seconds: float) -> str:
     return since_text(datetime.fromtimestamp(seconds, tz=UTC))
 
 
-def build(snapshot: TableSnapshot, observed: Observed, *, identity: Identity, limit: int) -> dict[str, Any]:
-    """The status, without lastHeartbeatTime, of at most `limit` bytes as compact JSON.
+def build(snapshot: TableSnapshot, observed: Observed, *, identity: AgentIdentity, limit: int) -> InventoryStatus:
+    """The status, without its heartbeat, of at most `limit` bytes as compact JSON.
 
-    Filled in this order, each cut with a count: resources, devices without holders (unhealthy ones first),
+    Filled in this order, each cut with a count: resources, devices without holders (the broken ones first),
     excluded, attributes, holders.
     """
     room = _Room(limit - _ENVELOPE)
-    status: dict[str, Any] = {
-        "poolName": identity.pool,
-        "agentVersion": identity.version,
-        "podResources": "Available" if snapshot.holders_known else "Unavailable",
-    }
-    if observed.config_hash:
-        status["observedConfigHash"] = observed.config_hash
-    told = {
-        "configError": observed.config_error,
-        "healthError": observed.health_error,
-        "acknowledgement": observed.acknowledgement,
-    }
-    status |= {field: room.text(text) for field, text in told.items() if text}
-    status["summary"] = _summary(snapshot)
-
-    states = [(r, d) for r in snapshot.resources for d in r.devices]
-    resources = [*(_resource(r, observed) for r in snapshot.resources), *_refused(snapshot)]
-    status["resources"] = list(room.take(resources[:MAX_RESOURCES]))
-    _count(status, "resourcesOmitted", len(resources) - len(status["resources"]))
-
-    # in a cut list the unhealthy ones are what somebody looks for
-    order = sorted(range(len(states)), key=lambda i: (states[i][1].health is Health.HEALTHY, i))
-    taken = dict(zip(order, room.take(_device(*states[i]) for i in order), strict=False))
-    _count(status, "devicesOmitted", len(states) - len(taken))
-
-    status["excluded"] = list(room.take(map(_excluded, snapshot.excluded)))
-    _count(status, "excludedOmitted", len(snapshot.excluded) - len(status["excluded"]))
-
-    shown = sorted(taken)
-    omitted = 0
-    for i in shown:
-        attributes = {k: v[:MAX_VALUE] for k, v in sorted(states[i][1].unit.attributes.items())[:MAX_ATTRIBUTES]}
-        if attributes and not room.add(taken[i], "attributes", attributes):
-            omitted += 1
-    _count(status, "attributesOmitted", omitted)
-
-    omitted = sum(len(_holders(d)) for i, (_, d) in enumerate(states) if i not in taken)
-    for i in shown:
-        who = _holders(states[i][1])
-        if who and not room.add(taken[i], "allocatedTo", who[:MAX_HOLDERS]):
-            omitted += len(who)
-        elif len(who) > MAX_HOLDERS:
-            omitted += len(who) - MAX_HOLDERS
-    _count(status, "holdersOmitted", omitted)
-    status["devices"] = [taken[i] for i in shown]
-    return status
+    texts = [room.text(t) for t in (observed.config_error, observed.health_error, observed.acknowledgement)]
+    all_resources = [*(_resource(r, snapshot, observed) for r in snapshot.resources), *_refused(snapshot)]
+    resources = room.take(all_resources[:MAX_RESOURCES])
+    found = [(r, d) for r in snapshot.resources for d in r.devices]
+    listed = _listed(found, room)
+    excluded = room.take(map(_excluded, snapshot.excluded))
+    listed, attributes_omitted = _with_attributes(listed, found, room)
+    listed, holders_omitted = _with_holders(listed, found, room)
+    return InventoryStatus(
+        pool_name=identity.pool,
+        agent_version=identity.version,
+        observed_config_hash=observed.config_hash,
+        config_error=texts[0],
+        health_error=texts[1],
+        acknowledgement=texts[2],
+        pod_resources=PodResources.AVAILABLE if snapshot.holders_known else PodResources.UNAVAILABLE,
+        summary=_summary(snapshot),
+        resources=resources,
+        devices=tuple(listed[i] for i in sorted(listed)),
+        excluded=excluded,
+        resources_omitted=len(all_resources) - len(resources),
+        devices_omitted=len(found) - len(listed),
+        excluded_omitted=len(snapshot.excluded) - len(excluded),
+        attributes_omitted=attributes_omitted,
+        holders_omitted=holders_omitted,
+    )
 
 
-def patch(status: Mapping[str, Any], *, heartbeat: float) -> dict[str, Any]:
+def patch(status: InventoryStatus, *, heartbeat: float) -> dict[str, Any]:
     """The merge patch that makes the object's status exactly this one: lists replace, absent fields are nulled."""
-    gone = {field: None for field in OPTIONAL if field not in status}
-    return {"status": {**status, **gone, "lastHeartbeatTime": timestamp(heartbeat)}}
+    written = encode(replace(status, last_heartbeat_time=timestamp(heartbeat)))
+    return {"status": {**dict.fromkeys(json_names(InventoryStatus)), **written}}
 
 
-def new_object(identity: Identity) -> dict[str, Any]:
+def new_object(identity: AgentIdentity) -> dict[str, Any]:
     """The object as the agent creates it: owned by the DevicePluginConfig, so that it goes with it."""
     return {
         "apiVersion": names.API_VERSION,
         "kind": KIND,
         "metadata": {
-            "name": identity.name,
+            "name": identity.inventory_name,
             "ownerReferences": [
                 {
                     "apiVersion": names.API_VERSION,
@@ -162,7 +144,7 @@ def new_object(identity: Identity) -> dict[str, Any]:
                 }
             ],
         },
-        "spec": {"nodeName": identity.node, "configName": identity.config},
+        "spec": encode(InventorySpec(node_name=identity.node, config_name=identity.config)),
     }
 
 
@@ -177,33 +159,68 @@ class _Room:
         self._left -= _size(value)
         return value
 
-    def take(self, items: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    def take(self, items: Iterable[T]) -> tuple[T, ...]:
         """The items that fit, up to the first that does not; what comes after it is not even made."""
+        taken = []
         for item in items:
-            size = _size(item) + 1
-            if size > self._left:
-                return
-            self._left -= size
-            yield item
+            if not self.fits(_size(encode(item)) + 1):
+                break
+            taken.append(item)
+        return tuple(taken)
 
-    def add(self, item: dict[str, Any], field: str, value: Any) -> bool:
-        """Whether the field found room in the item."""
-        size = _size(value) + len(field) + 4
+    def fits(self, size: int) -> bool:
+        """Whether so many bytes are left; they are taken from here on."""
         if size > self._left:
             return False
         self._left -= size
-        item[field] = value
         return True
 
 
-def _summary(snapshot: TableSnapshot) -> dict[str, int]:
+_Found = list[tuple[ResourceState, DeviceState]]
+_Listed = dict[int, InventoryDevice]
+"""By the place in what was found."""
+
+
+def _listed(found: _Found, room: _Room) -> _Listed:
+    """The devices that fit, without attributes and holders."""
+    order = sorted(range(len(found)), key=lambda i: (_ORDER[_health(found[i][1])], i))
+    return dict(zip(order, room.take(_device(*found[i]) for i in order), strict=False))
+
+
+def _with_attributes(listed: _Listed, found: _Found, room: _Room) -> tuple[_Listed, int]:
+    """The devices with the attributes that fit, and how many devices are shown without theirs."""
+    full, omitted = dict(listed), 0
+    for i in sorted(listed):
+        attributes = {k: v[:MAX_VALUE] for k, v in sorted(found[i][1].unit.attributes.items())[:MAX_ATTRIBUTES]}
+        if attributes and room.fits(_size(attributes) + len('"attributes":,')):
+            full[i] = replace(listed[i], attributes=attributes)
+        elif attributes:
+            omitted += 1
+    return full, omitted
+
+
+def _with_holders(listed: _Listed, found: _Found, room: _Room) -> tuple[_Listed, int]:
+    """The devices with the holders that fit, and how many holders are left out."""
+    full, omitted = dict(listed), 0
+    for i, (_, device) in enumerate(found):
+        holders = _holders(device)
+        shown = holders[:MAX_HOLDERS]
+        if i in listed and shown and room.fits(_size(encode(shown)) + len('"allocatedTo":,')):
+            full[i] = replace(listed[i], allocated_to=shown)
+            omitted += len(holders) - len(shown)
+        else:
+            omitted += len(holders)
+    return full, omitted
+
+
+def _summary(snapshot: TableSnapshot) -> InventorySummary:
     """The numbers of the printer columns."""
-    return {
-        "devices": sum(_physical(r) for r in snapshot.resources),
-        "healthy": sum(r.healthy for r in snapshot.resources),
-        "capacity": sum(r.capacity for r in snapshot.resources),
-        "allocated": sum(r.allocated for r in snapshot.resources),
-    }
+    return InventorySummary(
+        devices=sum(_physical(r) for r in snapshot.resources),
+        healthy=sum(r.healthy for r in snapshot.resources),
+        capacity=sum(r.capacity for r in snapshot.resources),
+        allocated=sum(r.allocated for r in snapshot.resources),
+    )
 
 
 def _physical(state: ResourceState) -> int:
@@ -211,77 +228,78 @@ def _physical(state: ResourceState) -> int:
     return sum(1 for d in state.devices if d.ids)
 
 
-def _resource(state: ResourceState, observed: Observed) -> dict[str, Any]:
+def _resource(state: ResourceState, snapshot: TableSnapshot, observed: Observed) -> InventoryResource:
     registration = observed.registrations.get(state.name)
     since = registration.since if registration else None
-    return _without_empty(
-        {
-            "name": state.name,
-            "entry": state.entry,
-            "registered": registration is not None and registration.registered,
-            "lastRegistrationTime": timestamp(since) if since is not None else "",
-            "devices": _physical(state),
-            "healthy": state.healthy,
-            "capacity": state.capacity,
-            "allocated": state.allocated,
-            "message": _clip("; ".join(filter(None, (registration.message if registration else "", state.message)))),
-        }
+    told = registration.message if registration else ""
+    return InventoryResource(
+        name=state.name,
+        entry=state.entry,
+        registered=registration is not None and registration.registered,
+        last_registration_time=timestamp(since) if since is not None else "",
+        devices=_physical(state),
+        healthy=state.healthy,
+        unknown=sum(_health(d) is DeviceHealth.UNKNOWN for d in state.devices),
+        capacity=state.capacity,
+        allocated=state.allocated,
+        reason=str(registration.reason) if registration and told else _why_not(state, snapshot),
+        message=_clip("; ".join(filter(None, (told, state.message)))),
     )
 
 
-def _refused(snapshot: TableSnapshot) -> Iterator[dict[str, Any]]:
+def _why_not(state: ResourceState, snapshot: TableSnapshot) -> str:
+    """The word for the table's message about a resource: it is refused, or its driver shows no device."""
+    if not state.message:
+        return ""
+    return str(NodeReason.RESOURCE_REFUSED if state.name in snapshot.refused else NodeReason.DRIVER_UNAVAILABLE)
+
+
+def _refused(snapshot: TableSnapshot) -> Iterator[InventoryResource]:
     """Names that are not served at all; and an entry that gives too many, once, however many of them are served."""
     told = {r.name for r in snapshot.resources}
-    for name, why in snapshot.refused.items():
+    why = {name: (NodeReason.DRIVER_UNAVAILABLE, note) for name, note in snapshot.notes.items()}
+    why |= {name: (NodeReason.RESOURCE_REFUSED, text) for name, text in snapshot.refused.items()}
+    for name, (reason, text) in why.items():
         if name not in told:
-            counts = dict.fromkeys(("devices", "healthy", "capacity", "allocated"), 0)
-            yield {"name": name, "registered": False, **counts, "message": _clip(why)}
+            yield InventoryResource(name=name, registered=False, reason=str(reason), message=_clip(text))
 
 
-def _device(resource: ResourceState, device: DeviceState) -> dict[str, Any]:
+def _health(device: DeviceState) -> DeviceHealth:
+    """Unknown: the device is offered, and its last check gave no answer."""
+    if device.health is not Health.HEALTHY:
+        return DeviceHealth.UNHEALTHY
+    return DeviceHealth.UNKNOWN if device.unanswered else DeviceHealth.HEALTHY
+
+
+def _device(resource: ResourceState, device: DeviceState) -> InventoryDevice:
     unit = device.unit
-    item = _without_empty(
-        {
-            "id": unit.id,
-            "resource": resource.name,
-            "health": UNKNOWN if device.unanswered and device.health is Health.HEALTHY else str(device.health),
-            "reason": device.reason,
-            "message": _clip(device.message),
-            "since": since_text(device.since),
-            "identity": str(unit.identity),
-            "nodes": list(unit.nodes[:MAX_NODES]),
-        }
-    )
-    if unit.numa_node is not None:
-        item["numaNode"] = unit.numa_node
-    return item
-
-
-def _excluded(device: Excluded) -> dict[str, Any]:
-    return _without_empty(
-        {
-            "id": _clip(device.id, most=MAX_VALUE),
-            "source": device.source,
-            "entry": device.entry,
-            "reason": device.reason,
-            "message": _clip(device.message),
-        }
+    return InventoryDevice(
+        id=unit.id,
+        resource=resource.name,
+        health=_health(device),
+        reason=device.reason,
+        message=_clip(device.message),
+        since=since_text(device.since),
+        identity=IdStability(unit.identity),
+        nodes=unit.nodes[:MAX_NODES],
+        numa_node=unit.numa_node,
     )
 
 
-def _holders(device: DeviceState) -> list[dict[str, str]]:
+def _excluded(device: Excluded) -> InventoryExclusion:
+    return InventoryExclusion(
+        id=_clip(device.id, most=MAX_VALUE),
+        source=device.source,
+        entry=device.entry,
+        reason=device.reason,
+        message=_clip(device.message),
+    )
+
+
+def _holders(device: DeviceState) -> tuple[InventoryHolder, ...]:
     """Each container once, however many of the device's replicas it has."""
     unique = sorted({holder for who in device.holders.values() for holder in who})
-    return [{"namespace": h.namespace, "pod": h.pod, "container": h.container} for h in unique]
-
-
-def _without_empty(item: dict[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in item.items() if v not in ("", [])}
-
-
-def _count(status: dict[str, Any], field: str, number: int) -> None:
-    if number:
-        status[field] = number
+    return tuple(InventoryHolder(h.namespace, h.pod, h.container) for h in unique)
 
 
 def _clip(text: str, *, most: int = MAX_TEXT) -> str:

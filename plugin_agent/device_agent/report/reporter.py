@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from device_agent.contract import names
+from device_agent.contract.inventory import InventoryStatus
 from device_agent.report.api_client import JSON, MERGE_PATCH, ApiError, ApiServer
-from device_agent.report.inventory import Identity, new_object, patch
+from device_agent.report.inventory import AgentIdentity, new_object, patch
 from device_agent.runtime.metrics import Metrics
 from device_agent.runtime.settings import Settings
 from device_agent.runtime.worker import Worker, WorkerBusyError
@@ -25,14 +26,14 @@ ACKNOWLEDGE: Final = f"{names.GROUP}/acknowledge"
 """Annotation of the inventory: `<device id>=<since>[,...]`, failures that an admin says are over."""
 
 
-def write(server: ApiServer, identity: Identity, body: Mapping[str, Any]) -> str:
+def write(server: ApiServer, identity: AgentIdentity, body: Mapping[str, Any]) -> str:
     """Patches the status; makes the object first where it is not there. Blocking. Returns the acknowledgement, or ''.
 
     Raises:
         ApiError: not written.
     """
     objects = f"/apis/{names.API_VERSION}/{PLURAL}"
-    status = f"{objects}/{identity.name}/status"
+    status = f"{objects}/{identity.inventory_name}/status"
     try:
         return _acknowledgement(server.request("PATCH", status, body=dict(body), kind=MERGE_PATCH))
     except ApiError as error:
@@ -46,13 +47,13 @@ def write(server: ApiServer, identity: Identity, body: Mapping[str, Any]) -> str
     return _acknowledgement(server.request("PATCH", status, body=dict(body), kind=MERGE_PATCH))
 
 
-def read(server: ApiServer, identity: Identity) -> str:
+def read(server: ApiServer, identity: AgentIdentity) -> str:
     """The acknowledgement, or ''. Blocking.
 
     Raises:
         ApiError: not read.
     """
-    return _acknowledgement(server.request("GET", f"/apis/{names.API_VERSION}/{PLURAL}/{identity.name}"))
+    return _acknowledgement(server.request("GET", f"/apis/{names.API_VERSION}/{PLURAL}/{identity.inventory_name}"))
 
 
 def _acknowledgement(inventory: Any) -> str:
@@ -73,8 +74,8 @@ class Reporter:
         self,
         server: ApiServer,
         *,
-        identity: Identity,
-        build: Callable[[], dict[str, Any]],
+        identity: AgentIdentity,
+        build: Callable[[], InventoryStatus],
         settings: Settings,
         metrics: Metrics,
         acknowledged: Callable[[str], None] = lambda _: None,
@@ -89,7 +90,7 @@ class Reporter:
         self._metrics = metrics
         self._worker = Worker("report")
         self._changed = asyncio.Event()
-        self._written: dict[str, Any] | None = None
+        self._written: InventoryStatus | None = None
         self._written_at = 0.0
         self._read_at = 0.0
         self._told = ""
@@ -131,7 +132,7 @@ class Reporter:
                 )
             )
 
-    async def _write(self, status: dict[str, Any]) -> float:
+    async def _write(self, status: InventoryStatus) -> float:
         """Seconds until the next write may come."""
         body = patch(status, heartbeat=time.time())
         try:

@@ -1,7 +1,7 @@
 """What the device table tells others, as values of one moment: the kubelet's list, and the state for reports."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
@@ -65,11 +65,12 @@ class TableSnapshot:
     """The table at one moment.
 
     `resources`: by name; those served, and the configured names without placeholders that have no device.
-    `refused`: resource or entry name -> why. `holders_known`: whether PodResources answered the last time; if not,
-    the holders are those of its last answer.
+    `refused`: resource or entry name -> why. `notes`: entry without devices -> why its driver shows none.
+    `holders_known`: whether PodResources answered the last time; if not, the holders are those of its last answer.
     """
 
     resources: tuple[ResourceState, ...]
     excluded: tuple[Excluded, ...]
     refused: Mapping[str, str]
     holders_known: bool
+    notes: Mapping[str, str] = field(default_factory=dict)

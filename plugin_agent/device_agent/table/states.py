@@ -16,7 +16,8 @@ def snapshot(lists: Lists, *, idle: Iterable[str], selection: Selection, usage: 
     return TableSnapshot(
         resources=tuple(_resource(name, lists, selection, usage) for name in sorted((*idle, *lists))),
         excluded=selection.excluded,
-        refused={**notes, **selection.refused},
+        refused=selection.refused,
+        notes=notes,
         holders_known=usage.known,
     )
 

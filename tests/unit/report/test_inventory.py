@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,9 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from device_agent.contract.codec import encode
+from device_agent.contract.inventory import InventoryStatus, read_status
+from device_agent.contract.reasons import NodeReason
 from device_agent.kubelet.registration import RegistrationState
 from device_agent.report import inventory
 from device_agent.select.unit import Excluded, Grants, Identity, Unit
@@ -19,7 +23,7 @@ from hypothesis import strategies as st
 
 CRD = yaml.safe_load((Path(__file__).parents[3] / "crds" / "nodedeviceinventories.yaml").read_text())
 SCHEMA = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-WHO = inventory.Identity(node="node-1", config="lab", config_uid="uid", pool="edge", version="1.2.3")
+WHO = inventory.AgentIdentity(node="node-1", config="lab", config_uid="uid", pool="edge", version="1.2.3")
 SINCE = datetime(2026, 3, 4, 5, 6, 7, 890000, tzinfo=UTC)
 LIMIT = 256 * 1024
 
@@ -77,16 +81,18 @@ def observed(**fields: Any) -> inventory.Observed:
     return inventory.Observed(**(values | fields))
 
 
-def made(*arguments: Any, limit: int = LIMIT, **fields: Any) -> dict[str, Any]:
+def made(*arguments: Any, limit: int = LIMIT, **fields: Any) -> InventoryStatus:
     return inventory.build(snapshot(*arguments, **fields), observed(), identity=WHO, limit=limit)
 
 
-def valid(status: dict[str, Any]) -> dict[str, Any]:
-    """The whole object as it would be written, judged by the CRD."""
+def valid(status: InventoryStatus) -> dict[str, Any]:
+    """The status in JSON; the whole object as it would be written is judged by the CRD, and read back."""
     full = {**inventory.new_object(WHO), "status": inventory.patch(status, heartbeat=1e9)["status"]}
     full["status"] = {k: v for k, v in full["status"].items() if v is not None}
     jsonschema.validate(full, strict(SCHEMA))
-    return status
+    written = {k: v for k, v in full["status"].items() if k != "lastHeartbeatTime"}
+    assert read_status(json.loads(json.dumps(written))) == status
+    return written
 
 
 def test_it_says_what_the_table_says() -> None:
@@ -197,6 +203,7 @@ def test_a_refused_name_is_shown_with_its_reason() -> None:
         "healthy": 0,
         "capacity": 0,
         "allocated": 0,
+        "reason": "ResourceRefused",
         "message": "too many ids",
     }
 
@@ -219,10 +226,37 @@ def test_why_a_resource_is_not_registered_stands_beside_what_else_is_wrong_with_
         name="example.com/x", entry="example.com/x", devices=(), capacity=0, allocated=0, healthy=0, message="no driver"
     )
     shot = TableSnapshot(resources=(resource,), excluded=(), refused={}, holders_known=True)
-    foreign = RegistrationState(registered=False, since=None, message="ForeignPlugin: x")
+    foreign = RegistrationState(registered=False, since=None, message="theirs", reason=NodeReason.FOREIGN_PLUGIN)
     told = observed(registrations={"example.com/x": foreign})
     (row,) = valid(inventory.build(shot, told, identity=WHO, limit=LIMIT))["resources"]
-    assert (row["registered"], row["message"]) == (False, "ForeignPlugin: x; no driver")
+    assert (row["registered"], row["reason"], row["message"]) == (False, "ForeignPlugin", "theirs; no driver")
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"refused": {"example.com/nic": "too many ids"}}, "ResourceRefused"),
+        ({"notes": {"example.com/nic": "the driver hangs"}}, "DriverUnavailable"),
+        ({}, None),
+    ],
+)
+def test_a_resource_has_the_word_for_what_the_table_says_of_it(fields: dict[str, Any], reason: str | None) -> None:
+    text = "".join("".join(texts.values()) for texts in fields.values())
+    resource = replace(snapshot().resources[0], message=text)
+    shot = TableSnapshot(resources=(resource,), excluded=(), holders_known=True, **({"refused": {}} | fields))
+    (row,) = valid(inventory.build(shot, observed(), identity=WHO, limit=LIMIT))["resources"]
+    assert (row.get("reason"), row.get("message", "")) == (reason, text)
+
+
+def test_an_entry_whose_driver_shows_nothing_is_told_where_it_has_no_resource() -> None:
+    status = valid(made(notes={"example.com/{model}": "the driver hangs"}))
+    assert status["resources"][-1]["reason"] == "DriverUnavailable"
+
+
+def test_devices_without_an_answer_are_unknown_and_counted_by_resource() -> None:
+    status = valid(made(device(0), device(1, unanswered="it hangs", reason="NoAnswer", message="it hangs")))
+    assert [d["health"] for d in status["devices"]] == ["Healthy", "Unknown"]
+    assert (status["resources"][0]["healthy"], status["resources"][0]["unknown"]) == (2, 1)
 
 
 def test_text_from_devices_is_one_bounded_line() -> None:
@@ -232,21 +266,20 @@ def test_text_from_devices_is_one_bounded_line() -> None:
     assert len(message) == inventory.MAX_TEXT
 
 
-def test_the_patch_removes_what_is_no_longer_said() -> None:
-    patch = inventory.patch({"devices": [], "holdersOmitted": 3}, heartbeat=1e9)["status"]
-    assert patch["holdersOmitted"] == 3
-    assert {k for k, v in patch.items() if v is None} == set(inventory.OPTIONAL) - {"holdersOmitted"}
-    assert patch["lastHeartbeatTime"] == "2001-09-09T01:46:40Z"
+def test_the_patch_nulls_every_field_that_is_not_said() -> None:
+    patch = inventory.patch(InventoryStatus(pool_name="edge", holders_omitted=3), heartbeat=1e9)["status"]
+    assert set(patch) == set(SCHEMA["properties"]["status"]["properties"])
+    assert (patch["holdersOmitted"], patch["devices"], patch["lastHeartbeatTime"]) == (3, [], "2001-09-09T01:46:40Z")
+    said = {"poolName", "agentVersion", "resources", "devices", "excluded", "holdersOmitted", "lastHeartbeatTime"}
+    assert {k for k, v in patch.items() if v is not None} == said
 
 
-def test_every_field_that_may_be_absent_is_removed_by_the_patch() -> None:
-    always = {"poolName", "agentVersion", "podResources", "summary", "resources", "devices", "excluded",
-              "lastHeartbeatTime"}  # fmt: skip
-    assert set(SCHEMA["properties"]["status"]["properties"]) == always | set(inventory.OPTIONAL)
-    assert set(made()) == always - {"lastHeartbeatTime"} | {"observedConfigHash"}
+def test_what_is_always_said_is_said_of_nothing_too() -> None:
+    always = {"poolName", "agentVersion", "podResources", "summary", "resources", "devices", "excluded"}
+    assert set(valid(made())) == always | {"observedConfigHash"}
 
 
-def sized(status: dict[str, Any]) -> int:
+def sized(status: InventoryStatus) -> int:
     return len(json.dumps(inventory.patch(status, heartbeat=1e9), separators=(",", ":"), ensure_ascii=False).encode())
 
 
@@ -255,8 +288,8 @@ def test_a_node_of_twenty_thousand_devices_fits_and_is_cut_from_the_end() -> Non
         device(n, holders={f"id-{n:05}": (Holder("namespace", f"pod-{n}", "main"),)}, attributes={"name": "n" * 40})
         for n in range(20_000)
     ]
+    assert sized(made(*devices)) <= LIMIT
     status = valid(made(*devices))
-    assert sized(status) <= LIMIT
     assert status["resources"][0]["devices"] == 20_000
     shown = len(status["devices"])
     assert 500 < shown < 20_000
@@ -282,11 +315,9 @@ def test_it_is_cut_in_the_order_of_what_matters_least(limit: int, whole: str, cu
     excluded = tuple(
         Excluded(id=f"x{n}", source="pci", entry="example.com/nic", reason="MaxDevices") for n in range(40)
     )
+    assert sized(made(*devices, excluded=excluded, limit=limit)) <= limit
     status = valid(made(*devices, excluded=excluded, limit=limit))
-    assert sized(status) <= limit
-    assert {f for f in inventory.OPTIONAL if f.endswith("Omitted") and f in status} == {
-        f"{f}Omitted" for f in cut.split()
-    }
+    assert {f for f in status if f.endswith("Omitted")} == {f"{f}Omitted" for f in cut.split()}
     assert not set(whole.split()) & set(cut.split())
 
 
@@ -296,6 +327,14 @@ def test_unhealthy_devices_are_the_last_to_be_cut() -> None:
     status = valid(made(*devices, limit=6_000))
     assert status["devicesOmitted"] > 10
     assert [d["id"] for d in status["devices"] if d["health"] == "Unhealthy"] == ["id-00090"]
+
+
+def test_devices_without_an_answer_are_cut_before_unhealthy_and_after_healthy_ones() -> None:
+    devices = [device(n) for n in range(98)]
+    devices += [device(98, unanswered="it hangs"), device(99, health=Health.UNHEALTHY, reason="Missing", message="gone")]
+    status = valid(made(*devices, limit=6_000))
+    assert [d["id"] for d in status["devices"]][-2:] == ["id-00098", "id-00099"]
+    assert status["devicesOmitted"] + len(status["devices"]) == 100
 
 
 texts = st.text(max_size=60)
@@ -327,4 +366,4 @@ def test_whatever_there_is_the_object_is_valid_and_within_its_bytes(
     status = inventory.build(snapshot(*found), observed(config_error=error), identity=WHO, limit=limit)
     valid(status)
     assert sized(status) <= limit
-    assert len(status["devices"]) + status.get("devicesOmitted", 0) == len(found)
+    assert len(status.devices) + status.devices_omitted == len(found)

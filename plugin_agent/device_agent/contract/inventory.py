@@ -1,0 +1,160 @@
+"""NodeDeviceInventory as values: the agent of a node builds one and writes it, the operator reads it.
+
+The JSON is that of crds/nodedeviceinventories.yaml (`codec`). The agent bounds the object by bytes and cuts its lists:
+a list with a count in its `…_omitted` is not the whole list, and an empty one of these is not "none".
+Times are RFC 3339 in UTC with whole seconds, as the API has them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from device_agent.contract.codec import ABSENT_IF_EMPTY, decode
+from device_agent.contract.reasons import DeviceHealth
+
+KIND = "NodeDeviceInventory"
+
+
+class IdStability(StrEnum):
+    """Whether a device's id follows the hardware, or is a number or name that a reboot may give to another device."""
+
+    STABLE = "Stable"
+    VOLATILE = "Volatile"
+
+
+class PodResources(StrEnum):
+    """Whether the kubelet tells who holds which device. Unavailable: the holders are those last known."""
+
+    AVAILABLE = "Available"
+    UNAVAILABLE = "Unavailable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InventorySpec:
+    """Whose inventory it is. It never changes."""
+
+    node_name: str
+    config_name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InventorySummary:
+    """Numbers over all resources. They count everything, whatever was cut from the lists.
+
+    `devices`, `healthy`: physical devices; `capacity`, `allocated`: ids.
+    """
+
+    devices: int = 0
+    healthy: int = 0
+    capacity: int = 0
+    allocated: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InventoryResource:
+    """One resource name on the node. The counts are of all its devices, whatever was cut from the list of devices.
+
+    `entry`: the name of its entry in spec.resources; '' for a rendered name that is refused.
+    `registered`: the kubelet has accepted it since the kubelet's own start.
+    `healthy`: devices that pods may get; `unknown` of them gave no answer to their last check.
+    `reason`: why it is not served as wanted: a word of `reasons.NodeReason`, or ''; `message`: the same for people.
+    """
+
+    name: str
+    entry: str = field(default="", metadata=ABSENT_IF_EMPTY)
+    registered: bool = True
+    last_registration_time: str = field(default="", metadata=ABSENT_IF_EMPTY)
+    devices: int = 0
+    healthy: int = 0
+    unknown: int = field(default=0, metadata=ABSENT_IF_EMPTY)
+    capacity: int = 0
+    allocated: int = 0
+    reason: str = field(default="", metadata=ABSENT_IF_EMPTY)
+    message: str = field(default="", metadata=ABSENT_IF_EMPTY)
+
+    @property
+    def entry_name(self) -> str:
+        """The entry, or the resource's own name where the two are one."""
+        return self.entry or self.name
+
+
+@dataclass(frozen=True, slots=True)
+class InventoryHolder:
+    """A container that holds a device."""
+
+    namespace: str = ""
+    pod: str = ""
+    container: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InventoryDevice:
+    """One physical device under one resource name. `id`: as the kubelet knows its first replica.
+
+    `reason`: a word of `reasons.DeviceReason` or of the device's driver, '' for a Healthy device.
+    `since`: when its health became what it is.
+    """
+
+    id: str
+    resource: str
+    health: DeviceHealth
+    reason: str = field(default="", metadata=ABSENT_IF_EMPTY)
+    message: str = field(default="", metadata=ABSENT_IF_EMPTY)
+    since: str = field(default="", metadata=ABSENT_IF_EMPTY)
+    identity: IdStability | None = None
+    attributes: Mapping[str, str] = field(default_factory=dict, metadata=ABSENT_IF_EMPTY)
+    nodes: tuple[str, ...] = field(default=(), metadata=ABSENT_IF_EMPTY)
+    numa_node: int | None = None
+    allocated_to: tuple[InventoryHolder, ...] = field(default=(), metadata=ABSENT_IF_EMPTY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InventoryExclusion:
+    """What a source found and the node does not serve. `reason`: a word of `reasons.ExclusionReason`."""
+
+    id: str = field(default="", metadata=ABSENT_IF_EMPTY)
+    source: str = field(default="", metadata=ABSENT_IF_EMPTY)
+    entry: str = field(default="", metadata=ABSENT_IF_EMPTY)
+    reason: str = field(default="", metadata=ABSENT_IF_EMPTY)
+    message: str = field(default="", metadata=ABSENT_IF_EMPTY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InventoryStatus:
+    """What the agent found and serves.
+
+    `config_error`, `health_error`: what keeps the agent from using the configuration, and from keeping the devices'
+    health on the node; '' if nothing does. `acknowledgement`: what became of the annotation, '' without one.
+    """
+
+    pool_name: str = ""
+    agent_version: str = ""
+    observed_config_hash: str = field(default="", metadata=ABSENT_IF_EMPTY)
+    config_error: str = field(default="", metadata=ABSENT_IF_EMPTY)
+    health_error: str = field(default="", metadata=ABSENT_IF_EMPTY)
+    acknowledgement: str = field(default="", metadata=ABSENT_IF_EMPTY)
+    pod_resources: PodResources | None = None
+    summary: InventorySummary | None = None
+    resources: tuple[InventoryResource, ...] = ()
+    devices: tuple[InventoryDevice, ...] = ()
+    excluded: tuple[InventoryExclusion, ...] = ()
+    resources_omitted: int = field(default=0, metadata=ABSENT_IF_EMPTY)
+    devices_omitted: int = field(default=0, metadata=ABSENT_IF_EMPTY)
+    excluded_omitted: int = field(default=0, metadata=ABSENT_IF_EMPTY)
+    attributes_omitted: int = field(default=0, metadata=ABSENT_IF_EMPTY)
+    holders_omitted: int = field(default=0, metadata=ABSENT_IF_EMPTY)
+    last_heartbeat_time: str = field(default="", metadata=ABSENT_IF_EMPTY)
+
+    @property
+    def device_count(self) -> int:
+        """All physical devices, whatever was cut."""
+        return self.summary.devices if self.summary else sum(r.devices for r in self.resources)
+
+
+def read_status(status: object) -> InventoryStatus:
+    """An inventory's status as some agent has written it: what only a newer agent says is passed over.
+
+    Raises:
+        ShapeError: a field that must be there is absent, or has another type; the message names it.
+    """
+    return decode(InventoryStatus, status, path="status", lenient=True)
