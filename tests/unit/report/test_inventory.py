@@ -10,7 +10,6 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from device_agent.contract.codec import encode
 from device_agent.contract.inventory import InventoryStatus, read_status
 from device_agent.contract.reasons import NodeReason
 from device_agent.kubelet.registration import RegistrationState
@@ -331,7 +330,10 @@ def test_unhealthy_devices_are_the_last_to_be_cut() -> None:
 
 def test_devices_without_an_answer_are_cut_before_unhealthy_and_after_healthy_ones() -> None:
     devices = [device(n) for n in range(98)]
-    devices += [device(98, unanswered="it hangs"), device(99, health=Health.UNHEALTHY, reason="Missing", message="gone")]
+    devices += [
+        device(98, unanswered="it hangs"),
+        device(99, health=Health.UNHEALTHY, reason="Missing", message="gone"),
+    ]
     status = valid(made(*devices, limit=6_000))
     assert [d["id"] for d in status["devices"]][-2:] == ["id-00098", "id-00099"]
     assert status["devicesOmitted"] + len(status["devices"]) == 100

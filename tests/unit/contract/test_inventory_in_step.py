@@ -1,0 +1,90 @@
+"""The NodeDeviceInventory of the CRD and of the dataclasses: a field of the one alone would be dropped or refused."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from device_agent.contract.codec import ShapeError, encode
+from device_agent.contract.inventory import (
+    InventoryDevice,
+    InventoryHolder,
+    InventoryResource,
+    InventorySpec,
+    InventoryStatus,
+    read_status,
+)
+from device_agent.contract.reasons import DeviceHealth, ExclusionReason, NodeReason
+from device_agent.report import inventory as bounds
+from unit.contract.schemas import differences
+
+CRD = yaml.safe_load((Path(__file__).parents[3] / "crds" / "nodedeviceinventories.yaml").read_text())
+FIELDS = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+STATUS = FIELDS["status"]["properties"]
+DEVICE = STATUS["devices"]["items"]["properties"]
+
+
+@pytest.mark.parametrize(("part", "cls"), [("spec", InventorySpec), ("status", InventoryStatus)])
+def test_the_crd_and_the_dataclasses_have_the_same_fields(part: str, cls: type):
+    assert differences(cls, FIELDS[part], part) == []
+
+
+def test_lists_are_cut_where_the_crd_ends():
+    assert STATUS["resources"]["maxItems"] == bounds.MAX_RESOURCES
+    assert DEVICE["nodes"]["maxItems"] == bounds.MAX_NODES
+    assert DEVICE["attributes"]["maxProperties"] == bounds.MAX_ATTRIBUTES
+    assert DEVICE["allocatedTo"]["maxItems"] == bounds.MAX_HOLDERS
+    assert DEVICE["message"]["maxLength"] >= bounds.MAX_TEXT
+    assert STATUS["configError"]["maxLength"] >= bounds.MAX_STATUS_TEXT
+
+
+def test_every_reason_fits():
+    most = min(row["items"]["properties"]["reason"]["maxLength"] for row in (STATUS["devices"], STATUS["excluded"]))
+    assert max(map(len, [*NodeReason, *ExclusionReason])) <= most
+
+
+def test_what_is_written_is_read():
+    device = InventoryDevice(
+        id="a",
+        resource="e.com/x",
+        health=DeviceHealth.UNKNOWN,
+        attributes={"name": "a"},
+        numa_node=0,
+        allocated_to=(InventoryHolder("ns", "pod", "main"),),
+    )
+    status = InventoryStatus(
+        pool_name="p", resources=(InventoryResource(name="e.com/x", registered=False),), devices=(device,)
+    )
+    assert read_status(encode(status)) == status
+
+
+def test_fields_and_words_of_a_newer_agent_are_passed_over():
+    row = {"id": "a", "resource": "e.com/x", "health": "Unhealthy", "reason": "Cordoned", "offered": False}
+    status = read_status({"poolName": "p", "trend": {"x": 1}, "devices": [row]})
+    assert status.devices == (
+        InventoryDevice(id="a", resource="e.com/x", health=DeviceHealth.UNHEALTHY, reason="Cordoned"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [
+        ({"devices": [{"id": "a", "resource": "e.com/x"}]}, "status.devices[0].health: is missing"),
+        ({"devices": [{"id": "a", "resource": "e.com/x", "health": "Fine"}]}, "status.devices[0].health: must be one"),
+        ({"devices": [{"resource": "e.com/x", "health": "Healthy"}]}, "status.devices[0].id: is missing"),
+        ({"resources": [{}]}, "status.resources[0].name: is missing"),
+        ({"resources": {}}, "status.resources: must be a list"),
+        ({"summary": {"devices": "3"}}, "status.summary.devices: must be a whole number"),
+        ([], "status: must be an object"),
+    ],
+)
+def test_what_cannot_be_read_is_named_by_its_path(given: Any, path: str):
+    with pytest.raises(ShapeError) as error:
+        read_status(given)
+    assert str(error.value).startswith(path)
+
+
+def test_devices_are_counted_whatever_was_cut():
+    row = {"name": "e.com/x", "devices": 2}
+    assert read_status({"resources": [row]}).device_count == 2
+    assert read_status({"resources": [row], "resourcesOmitted": 1, "summary": {"devices": 9}}).device_count == 9
