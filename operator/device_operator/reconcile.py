@@ -7,10 +7,15 @@ after a back-off; what it returns says when the next pass is due without any cha
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Final
+
+from device_agent.contract.codec import encode
+from device_agent.contract.inventory import InventoryStatus
+from device_agent.contract.reasons import ConditionReason, NodeReason
+from device_agent.contract.status import ConditionType, ConfigStatus
 
 from device_operator.cluster.acceptances import AcceptedSpecs
 from device_operator.cluster.apply import Applier
@@ -25,11 +30,10 @@ from device_operator.cluster.revisions import Revision
 from device_operator.render.manifests import Manifest, RenderSettings, render
 from device_operator.runtime import errors
 from device_operator.runtime.workers import Pass
-from device_operator.spec.acceptance import SPEC_NOT_KEPT, InForce, Rejected, Standing, rejection
+from device_operator.spec.acceptance import InForce, Rejected, Standing, rejection
 from device_operator.spec.model import ConfigRef
 from device_operator.spec.placement import Assignment, OtherConfig, assignment
 from device_operator.status import pacing
-from device_operator.status.conditions import ACCEPTED, PROGRESSING, by_type
 from device_operator.status.conflicts import with_reported
 from device_operator.status.nodes import StatusSettings, settles_at
 from device_operator.status.notices import health_transitions, transitions
@@ -84,7 +88,7 @@ class Reconciler:
         settings: ReconcileSettings,
         clock: Callable[[], float],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        report: Callable[[str, Mapping[str, Any] | None, Iterable[Mapping[str, Any]]], None] = lambda *_: None,
+        report: Callable[[str, ConfigStatus | None, Iterable[InventoryStatus]], None] = lambda *_: None,
         reconsider: Callable[[], None] = lambda: None,
     ) -> None:
         namespace = settings.render.namespace
@@ -133,12 +137,12 @@ class Reconciler:
             settings=self._settings.status,
         )
         served = {node for found in assigned.nodes.values() for node in found}
-        self._report(name, new, [i.status for i in observed.inventories if i.node in served])
+        self._report(name, new, [i.status for i in observed.inventories if i.status and i.node in served])
         again = [await self._write_status(config, new, observed, memory)]
         if failure is not None:
             raise failure
         again.append(self._next_look(config.ref, assigned, observed, new))
-        if problems or (standing.rejected and standing.rejected.reason == SPEC_NOT_KEPT):
+        if problems or (standing.rejected and standing.rejected.reason == ConditionReason.SPEC_NOT_KEPT):
             again.append(_PROBLEM_RECHECK)
         return Pass(result="rejected" if standing.rejected else "accepted", again=min(again))
 
@@ -152,7 +156,7 @@ class Reconciler:
             except (errors.ForeignOwnerError, ApiError) as error:
                 failure = error if isinstance(error, ApiError) else None
                 text = f"the accepted spec cannot be kept in a ControllerRevision, so it is not in force: {error}"
-                rejected = Rejected(SPEC_NOT_KEPT, text)
+                rejected = Rejected(ConditionReason.SPEC_NOT_KEPT, text)
                 logger.warning("accepted spec not kept", extra={"config": ref.name, "error": str(error)})
         latest = self._accepted.latest(ref)
         if latest is not None and latest.spec is not None:
@@ -166,7 +170,7 @@ class Reconciler:
             assert config.problem is not None
             return Rejected.invalid(config.problem)
         # what was accepted stays accepted, even if somebody deleted the revision
-        if self._is_kept(config) or config.status.get("acceptedGeneration") == config.generation:
+        if self._is_kept(config) or config.status.accepted_generation == config.generation:
             return None
         return rejection(config.ref, config.spec, nodes=self._cache.nodes, others=others, created=config.created)
 
@@ -183,7 +187,7 @@ class Reconciler:
                 f"the accepted spec of generation {latest.generation}, kept in ControllerRevision "
                 f"{namespace}/{latest.name}, is not valid for this version of the operator ({latest.problem}): {left}"
             )
-        before = config.status.get("acceptedGeneration")
+        before = config.status.accepted_generation
         if not before and not self._cache.daemonsets_of(config.ref):
             return ""
         what = f"generation {before}" if before else "an earlier generation"
@@ -233,16 +237,16 @@ class Reconciler:
             try:
                 await self._applier.ensure(manifest, owner=ref, live=owned.get((manifest.kind, manifest.name)))
             except errors.ForeignOwnerError as error:
-                problems[manifest.pool] = ApplyProblem(manifest.pool, "NotOwned", str(error))
+                problems[manifest.pool] = ApplyProblem(manifest.pool, NodeReason.NOT_OWNED, str(error))
             except ApiError as error:
                 failure = error
                 text = f"{manifest.kind} {manifest.name} cannot be written: {error.message}"
-                problems[manifest.pool] = ApplyProblem(manifest.pool, "ApplyFailed", text)
+                problems[manifest.pool] = ApplyProblem(manifest.pool, NodeReason.APPLY_FAILED, text)
         for problem in problems.values():
             logger.warning("not applied", extra={"config": ref.name, "pool": problem.pool, "error": problem.message})
         return list(problems.values()), failure
 
-    async def _write_status(self, config: Config, new: dict[str, Any], observed: Observed, memory: _Memory) -> float:
+    async def _write_status(self, config: Config, new: ConfigStatus, observed: Observed, memory: _Memory) -> float:
         """Seconds until a write that must wait; infinite where none does."""
         ref = config.ref
         wait = pacing.wait(config.status, new, last=memory.last_write, now=self._clock(), pace=self._settings.pace)
@@ -256,21 +260,22 @@ class Reconciler:
         await self._events.write(ref, notices)
         if wait is None:
             return _NEVER
+        body = encode(new)
         try:
-            written = await self._client.replace_status(CONFIGS, ref.name, uid=ref.uid, status=new)
+            written = await self._client.replace_status(CONFIGS, ref.name, uid=ref.uid, status=body)
         except ApiError as error:
             if error.not_found:
                 self._configs.drop(ref.name, uid=ref.uid)
                 return _NEVER
             raise
-        memory.last_write = LastWrite(self._clock(), len(json.dumps(new, separators=(",", ":"))))
+        memory.last_write = LastWrite(self._clock(), len(json.dumps(body, separators=(",", ":"))))
         # the answer may have an edit that came in between; the event of kopf will then be no news
         edited = self._configs.put(written)
         if edited or _acceptance(config.status) != _acceptance(new):
             self._reconsider()
         return 0.0 if edited else _NEVER
 
-    def _next_look(self, ref: ConfigRef, assigned: Assignment, observed: Observed, new: Mapping[str, Any]) -> float:
+    def _next_look(self, ref: ConfigRef, assigned: Assignment, observed: Observed, new: ConfigStatus) -> float:
         """Seconds until a state changes by the passing of time: a node is settled, a grace or a heartbeat ends."""
         settings, now = self._settings, observed.now
         ours = {name for names in assigned.nodes.values() for name in names}
@@ -281,11 +286,8 @@ class Reconciler:
         silent = timedelta(seconds=settings.status.heartbeat_stale)
         moments += (inventory.heartbeat_seen + silent for inventory in observed.inventories)
         settle = timedelta(seconds=settings.status.settle)
-        moments += (
-            datetime.fromisoformat(c["lastTransitionTime"]) + settle
-            for c in new["conditions"]
-            if c["type"] == PROGRESSING
-        )
+        if progressing := new.condition(ConditionType.PROGRESSING):
+            moments.append(datetime.fromisoformat(progressing.last_transition_time) + settle)
         waits = [settings.resync, self._observer.wait(ref), self._cleaner.wait(ref)]
         waits += ((moment - now).total_seconds() for moment in moments)
         # a thousand nodes that settle one after the other must not cause a thousand passes
@@ -304,6 +306,6 @@ class Reconciler:
                 part.forget(memory.uid)
 
 
-def _acceptance(status: Mapping[str, Any]) -> tuple[Any, ...]:
-    accepted = by_type(status).get(ACCEPTED, {})
-    return accepted.get("status"), accepted.get("observedGeneration")
+def _acceptance(status: ConfigStatus) -> tuple[object, ...]:
+    accepted = status.condition(ConditionType.ACCEPTED)
+    return (accepted.status, accepted.observed_generation) if accepted else ()

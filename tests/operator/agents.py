@@ -84,6 +84,7 @@ class Agent:
                     "registered": True,
                     "devices": len(devices),
                     "healthy": healthy,
+                    "unknown": sum(h == "Unknown" for h in devices.values()),
                     "capacity": len(devices),
                     "allocated": len(held),
                 }

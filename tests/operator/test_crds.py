@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import yaml
 from bad_specs import API, CASES, Case, config, entry
+from device_agent.contract.codec import encode
+from device_agent.contract.status import NOTHING_SAID
 from device_operator.render.manifests import render
 from device_operator.runtime.errors import InvalidSpecError
 from device_operator.spec.acceptance import InForce, Standing
@@ -260,7 +262,7 @@ def test_the_status_of_a_big_fleet_is_stored_whole(kube: Kube):
     devices.append(build.device("held", allocatedTo=holders))
     spec = build.spec()
     nodes = tuple(build.node(name) for name in names)
-    status = compute(
+    computed = compute(
         Standing(ref=build.LAB, generation=1, in_force=InForce(1, spec)),
         observed=Observed(
             now=build.NOW,
@@ -273,10 +275,11 @@ def test_the_status_of_a_big_fleet_is_stored_whole(kube: Kube):
                 for i, n in enumerate(names)
             ),
         ),
-        previous={},
+        previous=NOTHING_SAID,
         assigned=assignment(spec, nodes=nodes, others=[]),
         manifests=render(build.LAB, spec, build.SETTINGS),
     )
+    status = encode(computed)
     assert len(json.dumps(status)) > 250 * 1024
     kube.create(CONFIGS, config({"resources": [entry()]}, name="fleet"))
     try:

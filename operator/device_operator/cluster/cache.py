@@ -7,7 +7,7 @@ agent pods and accepted specs. A change enqueues the DevicePluginConfigs that it
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final, Generic, TypeVar
@@ -21,7 +21,7 @@ from device_operator.cluster.revisions import Revision
 from device_operator.cluster.views import Owned
 from device_operator.spec.model import ConfigRef
 from device_operator.spec.placement import NodeView
-from device_operator.status.conflicts import offered_hardware
+from device_operator.status.conflicts import Hardware, offered_hardware
 from device_operator.status.observed import DaemonSetView, InventoryView, PodView
 
 logger = logging.getLogger(__name__)
@@ -193,18 +193,11 @@ class ClusterCache:
         """A heartbeat alone is no news, unless it ends a silence: 5,000 nodes send 8 a second."""
         if (new.heartbeat_seen - old.heartbeat_seen).total_seconds() > self._heartbeat_stale:
             return True
-        return replace(old, heartbeat_seen=new.heartbeat_seen, status=_timeless(old.status)) != replace(
-            new, status=_timeless(new.status)
-        )
+        return replace(old, heartbeat_seen=new.heartbeat_seen, heartbeat=new.heartbeat) != new
 
 
-def _offered(inventory: InventoryView | None) -> set[str]:
-    if inventory is None:
-        return set()
-    return {r["name"] for r in inventory.status.get("resources") or () if r.get("devices")} | {
-        *offered_hardware(inventory)
-    }
-
-
-def _timeless(status: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in status.items() if key != "lastHeartbeatTime"}
+def _offered(inventory: InventoryView | None) -> tuple[frozenset[str], Hardware | None]:
+    """What other objects on the node may conflict with: names of resources, and hardware."""
+    if inventory is None or inventory.status is None:
+        return frozenset(), None
+    return frozenset(r.name for r in inventory.status.resources if r.devices), offered_hardware(inventory)

@@ -4,10 +4,12 @@ They are few. Changes come as events of kopf. kopf does not report what was dele
 at the start and at every resync completes the picture.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
+
+from device_agent.contract.status import ConditionStatus, ConditionType, ConfigStatus, read_config_status
 
 from device_operator.cluster.client import Object
 from device_operator.cluster.views import moment
@@ -15,7 +17,6 @@ from device_operator.runtime.errors import InvalidSpecError
 from device_operator.spec.model import ConfigRef, Pool, Spec
 from device_operator.spec.parsing import parse_spec
 from device_operator.spec.placement import NodeView, OtherConfig, matches
-from device_operator.status.conditions import ACCEPTED, by_type
 
 Held = Callable[[ConfigRef], Iterable[Pool]]
 """The pools of an object's accepted specs (`AcceptedSpecs.held_pools`)."""
@@ -25,11 +26,12 @@ _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """One object: its JSON, and its spec or what is wrong with it."""
+    """One object: its JSON without the status, its spec or what is wrong with it, its status."""
 
     raw: Object
     spec: Spec | None
     problem: InvalidSpecError | None
+    status: ConfigStatus
 
     @property
     def ref(self) -> ConfigRef:
@@ -50,13 +52,12 @@ class Config:
     @property
     def rejected(self) -> bool:
         """Whether the present generation was rejected, by the status of the object."""
-        condition = by_type(self.status).get(ACCEPTED, {})
-        return condition.get("status") == "False" and condition.get("observedGeneration") == self.generation
-
-    @property
-    def status(self) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self.raw.get("status") or {}
-        return found
+        condition = self.status.condition(ConditionType.ACCEPTED)
+        return (
+            condition is not None
+            and condition.status is ConditionStatus.FALSE
+            and condition.observed_generation == self.generation
+        )
 
 
 class ConfigStore:
@@ -91,7 +92,7 @@ class ConfigStore:
         if int(meta["resourceVersion"]) < int(before.raw["metadata"]["resourceVersion"]):
             return False
         if before.generation == meta["generation"]:
-            self._configs[meta["name"]] = Config(raw, before.spec, before.problem)
+            self._configs[meta["name"]] = _config(raw, before.spec, before.problem)
             return before.deleting != ("deletionTimestamp" in meta)
         self._configs[meta["name"]] = _parsed(raw)
         return True
@@ -157,6 +158,11 @@ class ConfigStore:
 
 def _parsed(raw: Object) -> Config:
     try:
-        return Config(raw, parse_spec(raw), None)
+        return _config(raw, parse_spec(raw), None)
     except InvalidSpecError as problem:
-        return Config(raw, None, problem)
+        return _config(raw, None, problem)
+
+
+def _config(raw: Object, spec: Spec | None, problem: InvalidSpecError | None) -> Config:
+    kept = {key: value for key, value in raw.items() if key != "status"}
+    return Config(kept, spec, problem, read_config_status(raw.get("status")))

@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from sys import intern
-from typing import Any, Final
+from typing import Final
 
 from device_agent.contract import names
+from device_agent.contract.codec import ShapeError
+from device_agent.contract.inventory import InventoryStatus, read_status
+from device_agent.contract.reasons import ExclusionReason
 
 from device_operator.cluster.client import Object
 from device_operator.render.manifests import ANNOTATION_TEMPLATE
@@ -24,14 +27,12 @@ _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _MAX_TEXT: Final = 512
 """Characters kept of a message that somebody else wrote."""
 _SANDBOX_ID: Final = re.compile(r"[0-9a-f]{32,}")
-_DEVICE_KEYS: Final = ("id", "resource", "health", "reason", "message", "since", "allocatedTo")
-REFUSALS: Final = frozenset({"TooManyNames", "TooManyIds", "NameTaken"})
-"""Reasons in `excluded` with which an agent refuses a whole resource."""
-NOTHING_FOUND: Final = "NothingFound"
-"""Reason in `excluded` of an entry that found nothing; its message says where it looked."""
+_DEVICE_DROPPED: Final = frozenset({"attributes", "nodes", "numaNode", "identity"})
+NOTHING_FOUND: Final = ExclusionReason.NOTHING_FOUND
+"""The only reason in `excluded` that is kept: its message says where an entry without devices looked."""
 _MAX_NOTHING: Final = 8
 """How many of them are kept of an inventory, for the message of its node."""
-_DROPPED: Final = frozenset({"devices", "excluded", "acknowledgement"})
+_DROPPED: Final = frozenset({"acknowledgement", "lastHeartbeatTime"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,27 +152,23 @@ def inventory(raw: Object, before: InventoryView | None, *, now: datetime) -> In
     The first time, it is the time of the last write of the status on the API server. Otherwise an agent that was
     silent for an hour would look alive to a new leader.
     """
-    meta, spec, status = raw["metadata"], raw.get("spec", {}), raw.get("status", {})
-    kept = {intern(key): value for key, value in status.items() if key not in _DROPPED}
-    if status:
-        kept |= _pruned_lists(status)
-    same = (
-        before is not None
-        and before.uid == meta["uid"]
-        and (before.status.get("lastHeartbeatTime") == status.get("lastHeartbeatTime"))
-    )
+    meta, spec = raw["metadata"], raw.get("spec", {})
+    status, unreadable = _inventory_status(raw.get("status"))
+    heartbeat = str(raw.get("status", {}).get("lastHeartbeatTime", ""))
+    seen = _written(meta, now=now)
+    if before is not None:
+        same = before.uid == meta["uid"] and before.heartbeat == heartbeat
+        seen = before.heartbeat_seen if same else now
     return InventoryView(
         name=intern(meta["name"]),
         uid=meta["uid"],
         node=intern(spec.get("nodeName", "")),
         config=intern(spec.get("configName", "")),
         owner_uid=intern(_owner_uid(meta)),
-        status=kept,
-        heartbeat_seen=before.heartbeat_seen
-        if same and before is not None
-        else now
-        if before is not None
-        else _written(meta, now=now),
+        status=status,
+        heartbeat_seen=seen,
+        heartbeat=heartbeat,
+        unreadable=unreadable,
     )
 
 
@@ -181,19 +178,37 @@ def _written(meta: Object, *, now: datetime) -> datetime:
     return min(max((t for t in times if t), default=now), now)
 
 
-def _pruned_lists(status: Object) -> Object:
-    excluded = [e for e in status.get("excluded", ()) if e.get("entry")]
+def _inventory_status(raw: object) -> tuple[InventoryStatus | None, str]:
+    """What the operator needs of the status, and why it cannot be read; (None, "") where no agent has written it."""
+    if not raw:
+        return None, ""
+    try:
+        return read_status(_pruned(raw) if isinstance(raw, dict) else raw), ""
+    except ShapeError as error:
+        return None, str(error)
+
+
+def _pruned(raw: Object) -> Object:
+    """Without what the operator never reads. What is left is interned."""
+    kept: Object = {key: value for key, value in raw.items() if key not in _DROPPED}
+    if isinstance(devices := raw.get("devices"), list):
+        kept["devices"] = [_without(device, _DEVICE_DROPPED) for device in devices]
+    if isinstance(resources := raw.get("resources"), list):
+        kept["resources"] = [_without(resource) for resource in resources]
+    if isinstance(excluded := raw.get("excluded"), list):
+        told = [_without(e) for e in excluded if isinstance(e, dict) and e.get("reason") == NOTHING_FOUND]
+        kept["excluded"] = told[:_MAX_NOTHING]
+    return kept
+
+
+def _without(entry: object, dropped: frozenset[str] = frozenset()) -> object:
+    """One entry of a list; another thing than an object is left for the codec to refuse."""
+    if not isinstance(entry, dict):
+        return entry
     return {
-        "resources": tuple(_strings(entry) for entry in status.get("resources", ())),
-        "devices": tuple(
-            _strings({key: entry[key] for key in _DEVICE_KEYS if key in entry}) for entry in status.get("devices", ())
-        ),
-        "refusedEntries": tuple(sorted({e["entry"] for e in excluded if e.get("reason") in REFUSALS})),
-        "nothingFound": tuple(
-            f"{intern(e['entry'])}: {e.get('message', '')[:_MAX_TEXT]}"
-            for e in excluded
-            if e.get("reason") == NOTHING_FOUND
-        )[:_MAX_NOTHING],
+        key: intern(value[:_MAX_TEXT]) if isinstance(value, str) else value
+        for key, value in entry.items()
+        if key not in dropped
     }
 
 
@@ -284,7 +299,3 @@ def _taint(key: str, value: str, effect: str) -> Taint:
 
 def _interned(labels: Mapping[str, str] | None) -> dict[str, str]:
     return {intern(key): intern(value) for key, value in (labels or {}).items()}
-
-
-def _strings(entry: Mapping[str, Any]) -> dict[str, Any]:
-    return {intern(key): intern(value) if isinstance(value, str) else value for key, value in entry.items()}

@@ -8,9 +8,12 @@ capacity{config,pool,resource}, allocated{config,pool,resource}.
 
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import asdict, dataclass, field
+from typing import Final
 
+from device_agent.contract.inventory import InventoryStatus
+from device_agent.contract.reasons import DeviceHealth
+from device_agent.contract.status import ConditionStatus, ConfigStatus, PoolNodes
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 
@@ -69,27 +72,24 @@ class Telemetry:
         self._requests.labels(verb, resource, str(code)).inc()
         self._request_seconds.labels(verb).observe(seconds)
 
-    def report(self, name: str, status: Mapping[str, Any] | None, inventories: Iterable[Mapping[str, Any]]) -> None:
+    def report(self, name: str, status: ConfigStatus | None, inventories: Iterable[InventoryStatus]) -> None:
         """What a pass saw of an object: its status, and the status of each inventory. None: it is gone."""
         if status is None:
             self._figures.pop(name, None)
             return
-        figures = _Figures(conditions=tuple((c["type"], c["status"]) for c in status.get("conditions", ())))
-        for pool in status.get("pools", ()):
-            for state, count in pool.get("nodes", {}).items():
-                figures.nodes[pool["name"], state] += count
+        figures = _Figures(conditions=tuple((c.type, c.status) for c in status.conditions))
+        for pool in status.pools:
+            for state, count in asdict(pool.nodes or PoolNodes()).items():
+                figures.nodes[pool.name, state] += count
         for inventory in inventories:
-            pool_name = str(inventory.get("poolName", ""))
-            unknown = Tally(d["resource"] for d in inventory.get("devices", ()) if d["health"] == "Unknown")
-            for entry in inventory.get("resources", ()):
-                key = (pool_name, str(entry["name"]))
-                devices, healthy = int(entry.get("devices", 0)), int(entry.get("healthy", 0))
+            for resource in inventory.resources:
+                key = (inventory.pool_name, resource.name)
                 # the agent offers a device of unknown health, and counts it as healthy
-                figures.devices[*key, "Healthy"] += max(0, healthy - unknown[entry["name"]])
-                figures.devices[*key, "Unhealthy"] += max(0, devices - healthy)
-                figures.devices[*key, "Unknown"] += unknown[entry["name"]]
-                figures.capacity[key] += int(entry.get("capacity", 0))
-                figures.allocated[key] += int(entry.get("allocated", 0))
+                figures.devices[*key, DeviceHealth.HEALTHY] += max(0, resource.healthy - resource.unknown)
+                figures.devices[*key, DeviceHealth.UNHEALTHY] += max(0, resource.devices - resource.healthy)
+                figures.devices[*key, DeviceHealth.UNKNOWN] += resource.unknown
+                figures.capacity[key] += resource.capacity
+                figures.allocated[key] += resource.allocated
         self._figures[name] = figures
 
     def collect(self) -> Iterable[Metric]:
@@ -115,7 +115,7 @@ class Telemetry:
         allocated = GaugeMetricFamily(f"{PREFIX}_allocated", "Ids held.", labels=["config", "pool", "resource"])
         for name, figures in self._figures.items():
             for kind, value in figures.conditions:
-                for candidate in ("True", "False", "Unknown"):
+                for candidate in ConditionStatus:
                     conditions.add_metric([name, kind, candidate], float(value == candidate))
             for family, tally in (
                 (nodes, figures.nodes),

@@ -9,29 +9,24 @@ Until then the generation that was accepted before it stays in force.
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final
+
+from device_agent.contract.reasons import ConditionReason
 
 from device_operator.runtime.errors import InvalidSpecError
 from device_operator.spec.model import ConfigRef, Spec
-from device_operator.spec.placement import POOL_OVERLAP, RESOURCE_CONFLICT, NodeView, OtherConfig, assignment, describe
-
-INVALID_SPEC: Final = "InvalidSpec"
-SPEC_NOT_KEPT: Final = "SpecNotKept"
-"""The accepted spec could not be written to the cluster; the pass is tried again."""
-ACCEPTED_SPEC_LOST: Final = "AcceptedSpecLost"
-"""An earlier generation was accepted, and its spec cannot be read back."""
+from device_operator.spec.placement import NodeView, OtherConfig, assignment, describe
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
     """`reason`: InvalidSpec, PoolOverlap, ResourceConflict or SpecNotKept."""
 
-    reason: str
+    reason: ConditionReason
     message: str
 
     @classmethod
     def invalid(cls, error: InvalidSpecError) -> "Rejected":
-        return cls(INVALID_SPEC, str(error))
+        return cls(ConditionReason.INVALID_SPEC, str(error))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +67,8 @@ def rejection(
     order = (created, ref.name)
     rivals = [replace(o, held=(*o.held, *o.wanted)) if (o.created, o.name) < order else o for o in others]
     found = assignment(spec, nodes=nodes, others=rivals)
-    for reason in (POOL_OVERLAP, RESOURCE_CONFLICT):
-        hits = [overlap for overlap in found.overlaps if overlap.reason == reason]
+    for reason in (ConditionReason.POOL_OVERLAP, ConditionReason.RESOURCE_CONFLICT):
+        hits = [overlap for overlap in found.overlaps if overlap.reason is reason]
         if hits:
             return Rejected(reason, describe(hits))
     return None

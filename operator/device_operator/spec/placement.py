@@ -4,7 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+
+from device_agent.contract.reasons import ConditionReason
 
 from device_operator.spec import scheduling
 from device_operator.spec.model import Pool, Spec
@@ -48,11 +49,6 @@ class OtherConfig:
     wanted: tuple[Pool, ...] = ()
 
 
-POOL_OVERLAP: Final = "PoolOverlap"
-RESOURCE_CONFLICT: Final = "ResourceConflict"
-DEVICE_CONFLICT: Final = "DeviceConflict"
-
-
 @dataclass(frozen=True, slots=True)
 class Overlap:
     """One node that is wanted twice. `reason`: PoolOverlap, ResourceConflict or DeviceConflict.
@@ -63,7 +59,7 @@ class Overlap:
     """
 
     node: str
-    reason: str
+    reason: ConditionReason
     pool: str
     rival: str
     resources: tuple[str, ...] = ()
@@ -73,10 +69,14 @@ class Overlap:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """`nodes`: pool name -> names of its nodes, sorted. A node that two pools match belongs to the first."""
+    """`nodes`: pool name -> names of its nodes, sorted. A node that two pools match belongs to the first.
+
+    `unchecked`: nodes that have another object's agent too, and not all devices of the two could be compared.
+    """
 
     nodes: Mapping[str, tuple[str, ...]]
     overlaps: tuple[Overlap, ...] = ()
+    unchecked: tuple[str, ...] = ()
 
 
 def matches(pool: Pool, node: NodeView) -> bool:
@@ -97,33 +97,33 @@ def assignment(spec: Spec, *, nodes: Iterable[NodeView], others: Iterable[OtherC
             continue
         first = ours[0]
         taken[first.name].append(node.name)
-        overlaps += (Overlap(node.name, POOL_OVERLAP, first.name, pool.name) for pool in ours[1:])
+        overlaps += (Overlap(node.name, ConditionReason.POOL_OVERLAP, first.name, pool.name) for pool in ours[1:])
         met: dict[Overlap, None] = {}  # two specs of one object may have the same pool
         for other, pool in rivals:
             shared = tuple(name for name in first.serves if name in pool.serves)
             if shared and matches(pool, node):
-                met[Overlap(node.name, RESOURCE_CONFLICT, first.name, other, shared)] = None
+                met[Overlap(node.name, ConditionReason.RESOURCE_CONFLICT, first.name, other, shared)] = None
         overlaps += met
     return Assignment({name: tuple(found) for name, found in taken.items()}, tuple(overlaps))
 
 
 def describe(overlaps: Iterable[Overlap]) -> str:
     """One sentence for each pair of rivals: which nodes (up to five names), and what to do."""
-    groups: defaultdict[tuple[str, str, str, tuple[str, ...]], list[Overlap]] = defaultdict(list)
+    groups: defaultdict[tuple[ConditionReason, str, str, tuple[str, ...]], list[Overlap]] = defaultdict(list)
     for o in overlaps:
         groups[o.reason, o.pool, o.rival, o.resources].append(o)
     return "; ".join(_sentence(*key, found) for key, found in groups.items())
 
 
-def _sentence(reason: str, pool: str, rival: str, resources: tuple[str, ...], found: list[Overlap]) -> str:
+def _sentence(reason: ConditionReason, pool: str, rival: str, resources: tuple[str, ...], found: list[Overlap]) -> str:
     where = name_nodes(o.node for o in found)
-    if reason == DEVICE_CONFLICT:
+    if reason is ConditionReason.DEVICE_CONFLICT:
         return (
             f"DevicePluginConfig {rival} offers devices that pool {pool} offers too, on {where}, such as "
             f"{found[0].device}, as {name_some(resources)}: a pod may get what another one holds; put such devices "
             "into one object, keep them apart by include and exclude, or make the pools exclude each other"
         )
-    if reason == POOL_OVERLAP:
+    if reason is ConditionReason.POOL_OVERLAP:
         return (
             f"pools {pool} and {rival} both match {where}: a node may belong to one pool of an object; "
             "make their nodeSelector or nodeSelectorTerms exclude each other"

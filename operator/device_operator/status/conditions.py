@@ -10,46 +10,60 @@ message says what the agents wait for. maxUnavailable nodes, rounded down, may b
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from device_operator.spec.acceptance import ACCEPTED_SPEC_LOST, Rejected, Standing
+from device_agent.contract.reasons import ConditionReason, DeviceHealth, NodeReason, NodeState
+from device_agent.contract.status import ConditionStatus, ConditionType, ConfigCondition, FleetDevice
+
+from device_operator.spec.acceptance import Rejected, Standing
 from device_operator.spec.caveats import caveats
 from device_operator.spec.model import Spec
 from device_operator.spec.placement import Overlap, describe
 from device_operator.spec.wording import clip, name_nodes
-from device_operator.status.nodes import NODE_NOT_READY, NOT_MADE, NodeReport
+from device_operator.status.nodes import NOT_MADE, NodeReport
 from device_operator.status.observed import ApplyProblem
-from device_operator.status.serving import DEVICES_UNHEALTHY, DEVICES_UNKNOWN, State
 
-ACCEPTED: Final = "Accepted"
-PROGRESSING: Final = "Progressing"
-DEGRADED: Final = "Degraded"
-READY: Final = "Ready"
+ACCEPTED, PROGRESSING, DEGRADED, READY = ConditionType
+TRUE, FALSE, UNKNOWN = ConditionStatus
 
-STARTING: Final = "AgentsStarting"
-"""Reason of a condition that keeps its status only because agents are on their way."""
 MAX_MESSAGE: Final = 4096
 """Characters of a condition's message."""
 MAX_GROUPS: Final = 5
 """Causes that a message has in full; the others are counted."""
+_DEVICES: Final = {
+    DeviceHealth.UNHEALTHY: ConditionReason.DEVICES_UNHEALTHY,
+    DeviceHealth.UNKNOWN: ConditionReason.DEVICES_UNKNOWN,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition without its times. `status`: True, False or Unknown."""
+    """A condition without its times. `reason`: a condition's, or a node's where nodes are the cause."""
 
-    type: str
-    status: str
+    type: ConditionType
+    status: ConditionStatus
     reason: str
     message: str
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenDevices:
+    """Devices of one health. `cut`: how many more there are that cut inventories do not list."""
+
+    listed: tuple[FleetDevice, ...] = ()
+    cut: int = 0
+
+    @property
+    def number(self) -> int:
+        return len(self.listed) + self.cut
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
     """What the conditions depend on.
 
-    `unhealthy`: entries of status.unhealthyDevices; `unknown`: the same of devices whose last check had no answer;
-    `devices`: how many are known; `previous`: conditions by type.
+    `broken`: by health, the devices that are not Healthy; `devices`: how many are known; `previous`: the conditions as
+    they stand, by type.
     `applied`: the DaemonSets are as the spec in force has them.
     """
 
@@ -57,10 +71,9 @@ class Situation:
     reports: Sequence[NodeReport]
     overlaps: Sequence[Overlap]
     problems: Sequence[ApplyProblem]
-    unhealthy: Sequence[Mapping[str, Any]]
-    unknown: Sequence[Mapping[str, Any]]
+    broken: Mapping[DeviceHealth, BrokenDevices]
     devices: int
-    previous: Mapping[str, Mapping[str, Any]]
+    previous: Mapping[str, ConfigCondition]
     complete: bool
     applied: bool
 
@@ -93,22 +106,22 @@ def _accepted(situation: Situation) -> Condition:
         said = [rejected.message]
         if standing.in_force:
             said.append(f"generation {standing.in_force.generation} stays in force")
-        return Condition(ACCEPTED, "False", rejected.reason, "; ".join(filter(None, [*said, standing.lost])))
+        return Condition(ACCEPTED, FALSE, rejected.reason, "; ".join(filter(None, [*said, standing.lost])))
     spec = situation.spec
     if spec is None:
-        return Condition(ACCEPTED, "False", ACCEPTED_SPEC_LOST, standing.lost)
+        return Condition(ACCEPTED, FALSE, ConditionReason.ACCEPTED_SPEC_LOST, standing.lost)
     counts = f"{_count(len(spec.resources), 'resource')}, {_count(len(spec.pools), 'pool')}"
     message = f"generation {standing.generation} is in force: {counts}"
     if spec.paused and not situation.applied:
         message = f"generation {standing.generation} is accepted, but paused: not applied; {counts}"
-    return Condition(ACCEPTED, "True", "Accepted", "; ".join([message, *caveats(spec)]))
+    return Condition(ACCEPTED, TRUE, ConditionReason.ACCEPTED, "; ".join([message, *caveats(spec)]))
 
 
-def _unseen(kind: str, situation: Situation) -> Condition:
+def _unseen(kind: ConditionType, situation: Situation) -> Condition:
     before = situation.previous.get(kind)
     if before:
-        return Condition(kind, before["status"], before["reason"], before["message"])
-    return Condition(kind, "Unknown", "Observing", "the operator still reads the objects of the cluster")
+        return Condition(kind, before.status, before.reason, before.message)
+    return Condition(kind, UNKNOWN, ConditionReason.OBSERVING, "the operator still reads the objects of the cluster")
 
 
 def _progressing(situation: Situation) -> Condition:
@@ -117,16 +130,18 @@ def _progressing(situation: Situation) -> Condition:
     what = "settled nodes" if any(r.settled for r in basis) else "nodes"
     message = f"{len(basis) - len(behind)} of {len(basis)} {what} on the current configuration and pod template"
     if situation.spec is None:
-        return Condition(PROGRESSING, "False", *_nothing_in_force(situation.standing))
+        return Condition(PROGRESSING, FALSE, *_nothing_in_force(situation.standing))
     if situation.spec.paused:
-        return Condition(PROGRESSING, "False", "Paused", f"spec.paused is true, nothing is changed; {message}")
+        return Condition(
+            PROGRESSING, FALSE, ConditionReason.PAUSED, f"spec.paused is true, nothing is changed; {message}"
+        )
     if behind:
         return Condition(
-            PROGRESSING, "True", "Updating", f"{message}; waiting for {name_nodes(r.name for r in behind)}"
+            PROGRESSING, TRUE, ConditionReason.UPDATING, f"{message}; waiting for {name_nodes(r.name for r in behind)}"
         )
     if not basis:
-        return Condition(PROGRESSING, "False", "NoNodes", "there is no node to update")
-    return Condition(PROGRESSING, "False", "Current", message)
+        return Condition(PROGRESSING, FALSE, ConditionReason.NO_NODES, "there is no node to update")
+    return Condition(PROGRESSING, FALSE, ConditionReason.CURRENT, message)
 
 
 def _degraded(situation: Situation) -> Condition:
@@ -134,48 +149,57 @@ def _degraded(situation: Situation) -> Condition:
     if situation.rejected:
         parts.append((situation.rejected.reason, f"generation {situation.standing.generation} is not accepted"))
     if situation.standing.lost:
-        parts.append((ACCEPTED_SPEC_LOST, situation.standing.lost))
+        parts.append((ConditionReason.ACCEPTED_SPEC_LOST, situation.standing.lost))
     parts += [(p.reason, f"pool {p.pool}: {p.message}") for p in situation.problems]
     if situation.overlaps:
         parts.append((situation.overlaps[0].reason, describe(situation.overlaps)))
     settled = any(r.settled for r in situation.reports)
-    elsewhere = {DEVICES_UNHEALTHY, DEVICES_UNKNOWN} | {o.reason for o in situation.overlaps if o.reported}
+    elsewhere: set[str] = {*_DEVICES.values(), *(o.reason for o in situation.overlaps if o.reported)}
     wrong = [r for r in situation.reports if r.problem and r.reason not in elsewhere and not _on_its_way(r)]
     parts += _causes(r for r in wrong if r.served or not r.young or not settled)
-    if situation.unhealthy:
-        parts.append((DEVICES_UNHEALTHY, _devices("Unhealthy", situation.unhealthy)))
-    if situation.unknown:
-        parts.append((DEVICES_UNKNOWN, _devices("Unknown", situation.unknown)))
+    parts += [
+        (reason, _devices(health, devices))
+        for health, reason in _DEVICES.items()
+        if (devices := situation.broken.get(health, BrokenDevices())).number
+    ]
     if parts:
-        return Condition(DEGRADED, "True", parts[0][0], "; ".join(text for _, text in parts))
+        return Condition(DEGRADED, TRUE, parts[0][0], "; ".join(text for _, text in parts))
     if waiting := [r for r in situation.basis if r.problem and r.reason not in elsewhere]:
         text = "; ".join(text for _, text in _causes(waiting))
-        return Condition(DEGRADED, "False", STARTING, f"No problems found while agents start: {text}")
-    return Condition(DEGRADED, "False", "AsWanted", "No problems found")
+        return Condition(
+            DEGRADED, FALSE, ConditionReason.AGENTS_STARTING, f"No problems found while agents start: {text}"
+        )
+    return Condition(DEGRADED, FALSE, ConditionReason.AS_WANTED, "No problems found")
 
 
-def _devices(health: str, devices: Sequence[Mapping[str, Any]]) -> str:
-    reasons = Counter(d.get("reason", health) for d in devices).most_common(MAX_GROUPS)
-    return (
-        f"{_count(len(devices), 'device')} {health} on {name_nodes(d['node'] for d in devices)}: "
-        f"{', '.join(f'{reason} {number}' for reason, number in reasons)}"
-    )
+def _devices(health: DeviceHealth, devices: BrokenDevices) -> str:
+    text = f"{_count(devices.number, 'device')} {health}"
+    if devices.listed:
+        reasons = Counter(d.reason or health for d in devices.listed).most_common(MAX_GROUPS)
+        text += f" on {name_nodes(d.node for d in devices.listed)}: "
+        text += ", ".join(f"{reason} {number}" for reason, number in reasons)
+    return text + (f"; {devices.cut} of them are not listed, as the inventories have no room" if devices.cut else "")
 
 
 def _ready(situation: Situation) -> Condition:
     spec = situation.spec
     if spec is None:
-        status = "Unknown" if situation.standing.lost else "False"
+        status = UNKNOWN if situation.standing.lost else FALSE
         return Condition(READY, status, *_nothing_in_force(situation.standing))
     if not situation.reports:
         what = ", ".join(pool.name for pool in spec.pools[:MAX_GROUPS])
-        return Condition(READY, "True", "NoNodes", f"no node belongs to pool{'s' * (len(spec.pools) > 1)} {what}")
+        return Condition(
+            READY, TRUE, ConditionReason.NO_NODES, f"no node belongs to pool{'s' * (len(spec.pools) > 1)} {what}"
+        )
     basis = situation.basis
     if not basis:
         return Condition(
-            READY, "Unknown", "NoReadyNodes", f"none of {_count(len(situation.reports), 'matched node')} is Ready"
+            READY,
+            UNKNOWN,
+            ConditionReason.NO_READY_NODES,
+            f"none of {_count(len(situation.reports), 'matched node')} is Ready",
         )
-    was_ready = situation.previous.get(READY, {}).get("status") == "True"
+    was_ready = _was(situation, READY) is TRUE
     settled = basis[0].settled
     unserved = [r for r in basis if not r.served]
     blocking = [r for r in unserved if not (was_ready and _on_its_way(r))]
@@ -190,21 +214,26 @@ def _ready(situation: Situation) -> Condition:
     message = "; ".join([message, *_pools_away(situation.reports)])
     if len(blocking) > allowed:
         causes = _causes(blocking)
-        return Condition(READY, "False", causes[0][0], "; ".join([message, *(text for _, text in causes)]))
+        return Condition(READY, FALSE, causes[0][0], "; ".join([message, *(text for _, text in causes)]))
     if unserved:
         message = "; ".join([message, *(text for _, text in _causes(unserved))])
     if situation.rejected:
-        return Condition(READY, "True", situation.rejected.reason, f"the accepted generation goes on: {message}")
+        return Condition(READY, TRUE, situation.rejected.reason, f"the accepted generation goes on: {message}")
     if len(unserved) > allowed:
-        return Condition(READY, "True", STARTING, message)
+        return Condition(READY, TRUE, ConditionReason.AGENTS_STARTING, message)
     if not situation.devices:
-        return Condition(READY, "True", "NoDevices", f"{message}; no node has a device{_why_none(basis)}")
-    return Condition(READY, "True", "Serving", message)
+        return Condition(READY, TRUE, ConditionReason.NO_DEVICES, f"{message}; no node has a device{_why_none(basis)}")
+    return Condition(READY, TRUE, ConditionReason.SERVING, message)
+
+
+def _was(situation: Situation, kind: ConditionType) -> ConditionStatus | None:
+    before = situation.previous.get(kind)
+    return before.status if before else None
 
 
 def _why_none(reports: Iterable[NodeReport]) -> str:
     """Where a fault explains that there are no devices, the message points to Degraded, which has it."""
-    reasons = sorted({r.reason for r in reports if r.state is State.NO_DEVICES and r.problem})
+    reasons = sorted({r.reason for r in reports if r.state is NodeState.NO_DEVICES and r.problem})
     return f" ({', '.join(reasons)}: see Degraded)" if reasons else ""
 
 
@@ -216,20 +245,20 @@ def _pools_away(reports: Iterable[NodeReport]) -> list[str]:
     return [
         f"no node of pool {pool} is Ready ({name_nodes(r.name for r in found)})"
         for pool, found in pools.items()
-        if all(r.reason == NODE_NOT_READY for r in found)
+        if all(r.reason == NodeReason.NODE_NOT_READY for r in found)
     ]
 
 
 def _on_its_way(report: NodeReport) -> bool:
     """Whether waiting may be enough. A pod that cannot be created is a fault on a young node too."""
-    return report.grace or (report.young and report.state is State.PENDING and report.reason not in NOT_MADE)
+    return report.grace or (report.young and report.state is NodeState.PENDING and report.reason not in NOT_MADE)
 
 
 def _nothing_in_force(standing: Standing) -> tuple[str, str]:
     """(reason, message)"""
     if standing.lost:
-        return ACCEPTED_SPEC_LOST, standing.lost
-    reason = standing.rejected.reason if standing.rejected else "NotAccepted"
+        return ConditionReason.ACCEPTED_SPEC_LOST, standing.lost
+    reason = standing.rejected.reason if standing.rejected else ConditionReason.NOT_ACCEPTED
     return reason, "nothing runs, because no spec of this object was accepted yet"
 
 
@@ -253,26 +282,21 @@ def _count(number: int, what: str) -> str:
 
 
 def with_times(
-    concluded: Iterable[Condition], *, previous: Mapping[str, Mapping[str, Any]], generation: int, now: str
-) -> list[dict[str, Any]]:
-    """Conditions in the form of the API. lastTransitionTime changes only with the status."""
+    concluded: Iterable[Condition], *, previous: Mapping[str, ConfigCondition], generation: int, now: str
+) -> tuple[ConfigCondition, ...]:
+    """Conditions in the form of the API. The time of the last transition changes only with the status."""
     conditions = []
     for found in concluded:
-        before = previous.get(found.type, {})
-        same = before.get("status") == found.status and before.get("lastTransitionTime")
+        before = previous.get(found.type)
+        same = before is not None and before.status is found.status
         conditions.append(
-            {
-                "type": found.type,
-                "status": found.status,
-                "observedGeneration": generation,
-                "lastTransitionTime": before["lastTransitionTime"] if same else now,
-                "reason": found.reason,
-                "message": clip(found.message, MAX_MESSAGE),
-            }
+            ConfigCondition(
+                type=found.type,
+                status=found.status,
+                observed_generation=generation,
+                last_transition_time=before.last_transition_time if before and same else now,
+                reason=found.reason,
+                message=clip(found.message, MAX_MESSAGE),
+            )
         )
-    return conditions
-
-
-def by_type(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """A status' conditions by their type."""
-    return {c["type"]: c for c in status.get("conditions") or ()}
+    return tuple(conditions)

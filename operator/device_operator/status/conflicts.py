@@ -1,19 +1,15 @@
 """Conflicts between two objects on one node that only the reports of their agents show. Pure."""
 
 import re
-from collections.abc import Callable, Container, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final
 
+from device_agent.contract.reasons import ConditionReason, DeviceHealth
+
 from device_operator.spec.model import ConfigRef
-from device_operator.spec.placement import (
-    DEVICE_CONFLICT,
-    RESOURCE_CONFLICT,
-    Assignment,
-    OtherConfig,
-    Overlap,
-)
+from device_operator.spec.placement import Assignment, OtherConfig, Overlap
 from device_operator.status.observed import InventoryView
 
 _HARDWARE: Final = re.compile(
@@ -34,19 +30,26 @@ def with_reported(
 
     The kubelet keeps the agent that registers last, and tells neither of the two. Nothing stops two objects from
     offering one device under two names either. `on_node`: inventories of all objects on a node. `agents_of`: nodes on
-    which the object of that name has a pod; an inventory stays for a while after its agent has gone.
+    which the object of that name has a pod; an inventory stays for a while after its agent has gone. A node where a
+    list of devices was cut and no conflict shows is `unchecked`.
     """
     agents_of = cache(agents_of)
     names_of = {o.uid: o.name for o in others}
-    told = {(o.node, o.rival, r) for o in assigned.overlaps if o.reason == RESOURCE_CONFLICT for r in o.resources}
+    told = {
+        (o.node, o.rival, r)
+        for o in assigned.overlaps
+        if o.reason is ConditionReason.RESOURCE_CONFLICT
+        for r in o.resources
+    }
     found: list[Overlap] = []
+    unchecked: set[str] = set()
     for pool, nodes in assigned.nodes.items():
         for node in nodes:
             seen = {i.owner_uid: i for i in on_node(node)}
             if len(seen) < 2 or mine.uid not in seen:
                 continue
             my_inventory = seen.pop(mine.uid)
-            ours, my_devices = _entries(my_inventory), offered_hardware(my_inventory)
+            ours, mine_here = _entries(my_inventory), offered_hardware(my_inventory)
             for uid, inventory in sorted(seen.items(), key=lambda item: item[1].config):
                 rival = names_of.get(uid)
                 if rival is None:
@@ -56,24 +59,52 @@ def with_reported(
                 both = sorted(ours.keys() & _entries(inventory).keys())
                 both = [name for name in both if (node, rival, ours[name]) not in told]
                 if both:
-                    found.append(Overlap(node, RESOURCE_CONFLICT, pool, rival, tuple(both), reported=True))
-                theirs = offered_hardware(inventory) if my_devices else {}
-                same = sorted(id_ for id_ in my_devices.keys() & theirs.keys() if my_devices[id_] != theirs[id_])
-                if same:
-                    as_what = tuple(sorted({name for id_ in same for name in (my_devices[id_], theirs[id_])}))
-                    found.append(Overlap(node, DEVICE_CONFLICT, pool, rival, as_what, reported=True, device=same[0]))
-    return replace(assigned, overlaps=(*assigned.overlaps, *found))
+                    found.append(
+                        Overlap(node, ConditionReason.RESOURCE_CONFLICT, pool, rival, tuple(both), reported=True)
+                    )
+                theirs = offered_hardware(inventory)
+                if conflict := _device_conflict(node, pool, rival, mine=mine_here, theirs=theirs):
+                    found.append(conflict)
+                elif not (mine_here.complete and theirs.complete):
+                    unchecked.add(node)
+    return replace(assigned, overlaps=(*assigned.overlaps, *found), unchecked=tuple(sorted(unchecked)))
+
+
+def _device_conflict(node: str, pool: str, rival: str, *, mine: "Hardware", theirs: "Hardware") -> Overlap | None:
+    same = sorted(
+        i for i in mine.resources.keys() & theirs.resources.keys() if mine.resources[i] != theirs.resources[i]
+    )
+    if not same:
+        return None
+    as_what = tuple(sorted({name for i in same for name in (mine.resources[i], theirs.resources[i])}))
+    return Overlap(node, ConditionReason.DEVICE_CONFLICT, pool, rival, as_what, reported=True, device=same[0])
 
 
 def _entries(inventory: InventoryView) -> dict[str, str]:
     """Name -> entry of the resources that have devices."""
-    return {r["name"]: r.get("entry", r["name"]) for r in inventory.status.get("resources") or () if r.get("devices")}
+    return {r.name: r.entry_name for r in inventory.status.resources if r.devices} if inventory.status else {}
 
 
-def offered_hardware(inventory: InventoryView) -> dict[str, str]:
-    """Id -> resource of the devices that pods may get; only ids that name a piece of hardware."""
-    return {
-        d["id"]: d.get("resource", "")
-        for d in inventory.status.get("devices") or ()
-        if d.get("health") != "Unhealthy" and _HARDWARE.fullmatch(d["id"])
-    }
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """What an inventory tells of the hardware that pods may get. `resources`: id -> resource name.
+
+    `complete`: the inventory lists all devices; else one that is not in `resources` may be offered all the same.
+    """
+
+    resources: Mapping[str, str]
+    complete: bool = True
+
+
+def offered_hardware(inventory: InventoryView) -> Hardware:
+    """The devices that pods may get; only ids that name a piece of hardware."""
+    if inventory.status is None:
+        return Hardware({}, complete=not inventory.unreadable)
+    return Hardware(
+        resources={
+            d.id: d.resource
+            for d in inventory.status.devices
+            if d.health is not DeviceHealth.UNHEALTHY and _HARDWARE.fullmatch(d.id)
+        },
+        complete=not inventory.status.devices_omitted,
+    )

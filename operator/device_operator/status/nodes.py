@@ -12,26 +12,24 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from device_agent.contract.reasons import ConditionReason, NodeReason, NodeState
+
 from device_operator.spec import scheduling
 from device_operator.spec.model import ConfigRef
-from device_operator.spec.placement import RESOURCE_CONFLICT, NodeView
+from device_operator.spec.placement import NodeView
 from device_operator.spec.wording import clip, rfc3339
 from device_operator.status.observed import FailedCreate, InventoryView, Observed, PodView
 from device_operator.status.pools import PoolView, pool_daemonset
-from device_operator.status.serving import Diagnosis, State, reported, unregistered
+from device_operator.status.serving import Diagnosis, reported, unregistered
 
 PULL_REASONS: Final = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError"}
 )
-CREATING_REASONS: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
+CREATING_REASONS: Final = frozenset({"", NodeReason.CONTAINER_CREATING, NodeReason.POD_INITIALIZING})
 UNTOLD: Final = CREATING_REASONS - {""}
 """Reasons that do not say why a container waits. The kubelet says it in Events of the pod."""
-FAILED_CREATE: Final = "FailedCreate"
-PAUSED: Final = "Paused"
-NOT_MADE: Final = frozenset({FAILED_CREATE, PAUSED})
+NOT_MADE: Final = frozenset({NodeReason.FAILED_CREATE, NodeReason.PAUSED})
 """Reasons of nodes whose agent cannot come until somebody acts."""
-
-NODE_NOT_READY: Final = "NodeNotReady"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +58,7 @@ class NodeReport:
 
     name: str
     pool: str
-    state: State
+    state: NodeState
     reason: str
     message: str = ""
     settled: bool = False
@@ -72,7 +70,7 @@ class NodeReport:
 
     @property
     def served(self) -> bool:
-        return self.state in (State.SERVING, State.NO_DEVICES)
+        return self.state in (NodeState.SERVING, NodeState.NO_DEVICES)
 
 
 def settles_at(node: NodeView, settings: StatusSettings) -> datetime:
@@ -88,7 +86,7 @@ def node_reports(
     settings: StatusSettings,
     paused: bool = False,
     progressing_since: datetime | None = None,
-    conflicts: Mapping[str, tuple[str, str]] | None = None,
+    conflicts: Mapping[str, tuple[ConditionReason, str]] | None = None,
 ) -> tuple[NodeReport, ...]:
     """Every matched node, in the order of pools and names.
 
@@ -117,7 +115,7 @@ class _Reporter:
         *,
         paused: bool,
         progressing_since: datetime | None,
-        conflicts: Mapping[str, tuple[str, str]],
+        conflicts: Mapping[str, tuple[ConditionReason, str]],
     ) -> None:
         self._conflicts = conflicts
         self._identity = ref
@@ -141,7 +139,7 @@ class _Reporter:
 
     def _report(self, pool: PoolView, node: NodeView) -> NodeReport:
         inventory = self._inventories.get(node.name)
-        if inventory is not None and inventory.status.get("poolName", pool.name) != pool.name:
+        if inventory and inventory.status and inventory.status.pool_name not in ("", pool.name):
             inventory = None  # of the pool to which the node belonged before
         pods = self._pods.get((pool.name, node.name), [])
         alive = [pod for pod in pods if not pod.deleting]
@@ -153,14 +151,16 @@ class _Reporter:
             diagnosis = self._without_pod(pool, node, replacing=bool(pods))
         elif pod.ready:
             diagnosis = self._with_ready_pod(pod, inventory, pool)
-            conflict = self._conflicts.get(node.name) if diagnosis.state in (State.SERVING, State.NO_DEVICES) else None
+            conflict = (
+                self._conflicts.get(node.name) if diagnosis.state in (NodeState.SERVING, NodeState.NO_DEVICES) else None
+            )
             # a conflict of names explains the other faults of the node: the kubelet knows one agent only
-            if conflict and (conflict[0] == RESOURCE_CONFLICT or not diagnosis.problem):
+            if conflict and (conflict[0] is ConditionReason.RESOURCE_CONFLICT or not diagnosis.problem):
                 diagnosis = Diagnosis(diagnosis.state, *conflict)
         else:
             diagnosis = self._with_starting_pod(pod, inventory)
         here = node.ready and not node.deleting
-        if node.deleting and diagnosis.state in (State.PENDING, State.STALE):
+        if node.deleting and diagnosis.state in (NodeState.PENDING, NodeState.STALE):
             diagnosis = self._away(node, inventory)
         settled = here and self._now >= settles_at(node, self._settings)
         return NodeReport(
@@ -182,8 +182,8 @@ class _Reporter:
         since = f" since {rfc3339(node.ready_since)}" if node.ready_since else ""
         joining = self._within(node.created, self._settings.settle)
         return Diagnosis(
-            State.STALE if inventory else State.PENDING,
-            NODE_NOT_READY,
+            NodeState.STALE if inventory else NodeState.PENDING,
+            NodeReason.NODE_NOT_READY,
             "the node is being deleted" if node.deleting else f"the node is NotReady{since}: {node.why_not_ready}",
             problem=not (joining or node.deleting),
         )
@@ -191,54 +191,62 @@ class _Reporter:
     def _without_pod(self, pool: PoolView, node: NodeView, *, replacing: bool) -> Diagnosis:
         """Why there is no pod. The DaemonSet controller needs moments only, unless there is a cause."""
         if self._paused and not pool.applied:
-            return Diagnosis(State.PENDING, PAUSED, "spec.paused is true, so no DaemonSet is made")
+            return Diagnosis(NodeState.PENDING, NodeReason.PAUSED, "spec.paused is true, so no DaemonSet is made")
         if pool.problem:
-            return Diagnosis(State.PENDING, pool.problem.reason, pool.problem.message)
+            return Diagnosis(NodeState.PENDING, pool.problem.reason, pool.problem.message)
         if keeping := scheduling.keeping_away(node.taints, pool.tolerations):
             return Diagnosis(
-                State.PENDING,
-                "Tainted",
+                NodeState.PENDING,
+                NodeReason.TAINTED,
                 f"{'taint' if len(keeping) == 1 else 'taints'} {', '.join(map(str, keeping))} "
                 f"keep{'s' if len(keeping) == 1 else ''} the agent away: add to the tolerations of pool {pool.name}, "
                 "or omit them to tolerate every taint",
             )
         failed = self._failed_creates.get(pool_daemonset(self._identity, pool.name))
         if failed and self._within(failed.last_seen, self._settings.failed_create_recent):
-            return Diagnosis(State.PENDING, FAILED_CREATE, f"the DaemonSet cannot make the pod: {failed.message}")
+            return Diagnosis(
+                NodeState.PENDING, NodeReason.FAILED_CREATE, f"the DaemonSet cannot make the pod: {failed.message}"
+            )
         grace = not self._waited
         if replacing:
-            return Diagnosis(State.PENDING, "Replacing", "the agent's pod is being replaced", grace)
+            return Diagnosis(NodeState.PENDING, NodeReason.REPLACING, "the agent's pod is being replaced", grace)
         if not pool.applied:
-            return Diagnosis(State.PENDING, "NotApplied", "the DaemonSet is not made yet", grace)
-        return Diagnosis(State.PENDING, "AwaitingPod", "the DaemonSet controller has made no pod yet", grace)
+            return Diagnosis(NodeState.PENDING, NodeReason.NOT_APPLIED, "the DaemonSet is not made yet", grace)
+        return Diagnosis(
+            NodeState.PENDING, NodeReason.AWAITING_POD, "the DaemonSet controller has made no pod yet", grace
+        )
 
     def _with_starting_pod(self, pod: PodView, inventory: InventoryView | None) -> Diagnosis:
         if pod.phase == "Failed":
-            return Diagnosis(State.FAILED, "PodFailed", f"pod {pod.name}: {_ended(pod)}")
+            return Diagnosis(NodeState.FAILED, NodeReason.POD_FAILED, f"pod {pod.name}: {_ended(pod)}")
         if pod.unscheduled:
-            return Diagnosis(State.PENDING, "Unschedulable", f"pod {pod.name} is not scheduled: {pod.unscheduled}")
+            return Diagnosis(
+                NodeState.PENDING, NodeReason.UNSCHEDULABLE, f"pod {pod.name} is not scheduled: {pod.unscheduled}"
+            )
         waiting = pod.waiting_reason
         if waiting in PULL_REASONS:
-            return Diagnosis(State.FAILED, "ImagePullFailed", f"pod {pod.name}: {waiting}: {pod.waiting_message}")
+            return Diagnosis(
+                NodeState.FAILED, NodeReason.IMAGE_PULL_FAILED, f"pod {pod.name}: {waiting}: {pod.waiting_message}"
+            )
         if waiting == "CrashLoopBackOff":
-            return Diagnosis(State.FAILED, "AgentCrashes", f"pod {pod.name}: {_ended(pod)}")
+            return Diagnosis(NodeState.FAILED, NodeReason.AGENT_CRASHES, f"pod {pod.name}: {_ended(pod)}")
         if waiting not in CREATING_REASONS:
-            return Diagnosis(State.FAILED, waiting, f"pod {pod.name}: {pod.waiting_message or waiting}")
+            return Diagnosis(NodeState.FAILED, waiting, f"pod {pod.name}: {pod.waiting_message or waiting}")
         since = max(pod.created, pod.ready_since or pod.created)
         grace = self._within(since, self._settings.pod_stale)
         if waiting:
             text = f"pod {pod.name}: {waiting} since {rfc3339(pod.created)}"
-            return Diagnosis(State.PENDING, waiting, f"{text}{self._told_by_kubelet(pod)}", grace)
+            return Diagnosis(NodeState.PENDING, waiting, f"{text}{self._told_by_kubelet(pod)}", grace)
         if self._within(pod.created, self._settings.pod_stale) or (grace and inventory is None):
-            return Diagnosis(State.PENDING, "Starting", f"pod {pod.name} starts", grace=True)
-        why = "; ".join(unregistered(inventory.status) if inventory else ()) or "its log says why"
+            return Diagnosis(NodeState.PENDING, NodeReason.STARTING, f"pod {pod.name} starts", grace=True)
+        why = "; ".join(unregistered(inventory.status) if inventory and inventory.status else ()) or "its log says why"
         # lastState stays as long as the pod does; an end of an hour ago explains nothing
         ended = pod.terminated_at
         last = f"; {_ended(pod)}" if ended and ended > since - timedelta(seconds=self._settings.pod_stale) else ""
         text = f"pod {pod.name} is not Ready since {rfc3339(since)}: {why}{last}"
         if grace:
-            return Diagnosis(State.SERVING, "AgentNotReady", text, grace=True)
-        return Diagnosis(State.STALE if inventory else State.FAILED, "AgentNotReady", text)
+            return Diagnosis(NodeState.SERVING, NodeReason.AGENT_NOT_READY, text, grace=True)
+        return Diagnosis(NodeState.STALE if inventory else NodeState.FAILED, NodeReason.AGENT_NOT_READY, text)
 
     def _told_by_kubelet(self, pod: PodView) -> str:
         if warning := self._warnings.get(pod.name):
@@ -249,16 +257,20 @@ class _Reporter:
     def _with_ready_pod(self, pod: PodView, inventory: InventoryView | None, pool: PoolView) -> Diagnosis:
         since = pod.ready_since or pod.created
         fresh = self._within(since, self._settings.pod_stale)
-        if inventory is None or not inventory.status:
+        if inventory and inventory.unreadable:
+            why = f"inventory {inventory.name} cannot be read: {inventory.unreadable}"
+            text = f"{why}; bring operator and agents to one version"
+            return Diagnosis(NodeState.STALE, NodeReason.INVENTORY_UNREADABLE, text)
+        if inventory is None or inventory.status is None:
             text = (
                 f"pod {pod.name} is Ready since {rfc3339(since)} and has not reported: no inventory in its name; "
                 "its log says why (rights of its ServiceAccount, admission policy)"
             )
-            return Diagnosis(State.PENDING if fresh else State.STALE, "NoReport", text, grace=fresh)
+            return Diagnosis(NodeState.PENDING if fresh else NodeState.STALE, NodeReason.NO_REPORT, text, grace=fresh)
         if not self._within(inventory.heartbeat_seen, self._settings.heartbeat_stale):
             text = f"the last report of pod {pod.name} came at {rfc3339(inventory.heartbeat_seen)}; its log says why"
-            return Diagnosis(State.STALE, "NoHeartbeat", text)
-        return reported(inventory.status, clashes=pool.clashes, nvml=pool.nvml, fresh=fresh)
+            return Diagnosis(NodeState.STALE, NodeReason.NO_HEARTBEAT, text)
+        return reported(inventory.status, clashes=pool.clashes, fresh=fresh)
 
     def _within(self, moment: datetime, seconds: float) -> bool:
         return self._now - moment < timedelta(seconds=seconds)
@@ -270,11 +282,11 @@ def _current(pool: PoolView, pod: PodView | None, inventory: InventoryView | Non
     The inventory of an agent stays while its pod is replaced. So for a pod that is not Ready it counts only if it was
     written after the creation of that pod. A pod that was Ready and broke later is current.
     """
-    if pod is None or inventory is None:
+    if pod is None or inventory is None or inventory.status is None:
         return False
     if pool.template_hash and pod.template_hash != pool.template_hash:
         return False
-    if pool.config_hash and inventory.status.get("observedConfigHash") != pool.config_hash:
+    if pool.config_hash and inventory.status.observed_config_hash != pool.config_hash:
         return False
     return pod.ready or inventory.heartbeat_seen > pod.created
 

@@ -2,10 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
+
+from device_agent.contract.inventory import InventoryDevice
+from device_agent.contract.reasons import DeviceHealth, EventReason
+from device_agent.contract.status import ConditionStatus, ConditionType, ConfigStatus
 
 from device_operator.spec.wording import clip
-from device_operator.status.conditions import ACCEPTED, DEGRADED, PROGRESSING, READY, by_type
 from device_operator.status.observed import InventoryView
 
 
@@ -19,40 +22,42 @@ class Notice:
     key: str
 
 
-_TOLD: Final = {
-    (ACCEPTED, "True"): ("Normal", "Accepted"),
-    (ACCEPTED, "False"): ("Warning", ""),
-    (PROGRESSING, "True"): ("Normal", "Updating"),
-    (DEGRADED, "True"): ("Warning", ""),
-    (READY, "True"): ("Normal", "Ready"),
-    (READY, "False"): ("Warning", "NotReady"),
+_TOLD: Final[Mapping[tuple[str, ConditionStatus], tuple[str, EventReason | None]]] = {
+    (ConditionType.ACCEPTED, ConditionStatus.TRUE): ("Normal", EventReason.ACCEPTED),
+    (ConditionType.ACCEPTED, ConditionStatus.FALSE): ("Warning", None),
+    (ConditionType.PROGRESSING, ConditionStatus.TRUE): ("Normal", EventReason.UPDATING),
+    (ConditionType.DEGRADED, ConditionStatus.TRUE): ("Warning", None),
+    (ConditionType.READY, ConditionStatus.TRUE): ("Normal", EventReason.READY),
+    (ConditionType.READY, ConditionStatus.FALSE): ("Warning", EventReason.NOT_READY),
 }
-"""Type and reason of the Event for a condition and its status; an empty reason: that of the condition."""
-_TOLD_AFTER: Final = {
-    (PROGRESSING, "True", "False"): ("Normal", "Updated"),
-    (DEGRADED, "True", "False"): ("Normal", "Recovered"),
+"""Type and reason of the Event for a condition and its status; None: the reason of the condition."""
+_TOLD_AFTER: Final[Mapping[tuple[str, ConditionStatus | None, ConditionStatus], tuple[str, EventReason]]] = {
+    (ConditionType.PROGRESSING, ConditionStatus.TRUE, ConditionStatus.FALSE): ("Normal", EventReason.UPDATED),
+    (ConditionType.DEGRADED, ConditionStatus.TRUE, ConditionStatus.FALSE): ("Normal", EventReason.RECOVERED),
 }
 """The same for a change from one status to another."""
 
 
-def transitions(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Notice, ...]:
+def transitions(old: ConfigStatus, new: ConfigStatus) -> tuple[Notice, ...]:
     """Events for the conditions that changed between two statuses, and for each newly rejected edit."""
-    before, notices = by_type(old), []
-    for kind, condition in by_type(new).items():
-        status, earlier = condition["status"], before.get(kind, {})
-        generation = condition.get("observedGeneration", 0)
-        again = kind == ACCEPTED and status == "False" and earlier.get("observedGeneration") != generation
-        if status == earlier.get("status") and not again:
+    before, notices = old.by_type, []
+    for kind, condition in new.by_type.items():
+        status, earlier = condition.status, before.get(kind)
+        was = earlier.status if earlier else None
+        generation = condition.observed_generation
+        rejected = kind == ConditionType.ACCEPTED and status is ConditionStatus.FALSE
+        again = rejected and (earlier is None or earlier.observed_generation != generation)
+        if status is was and not again:
             continue
-        told = _TOLD_AFTER.get((kind, earlier.get("status", ""), status)) or _TOLD.get((kind, status))
+        told = _TOLD_AFTER.get((kind, was, status)) or _TOLD.get((kind, status))
         if told:
             notices.append(
                 Notice(
                     type=told[0],
-                    reason=told[1] or condition["reason"],
-                    message=clip(condition["message"], 1024),  # an Event's limit
+                    reason=told[1] or condition.reason,
+                    message=clip(condition.message, 1024),  # an Event's limit
                     # made of the old status: after a failed write or a restart the key is the same
-                    key=f"{kind}/{earlier.get('status')}/{earlier.get('lastTransitionTime')}/{status}/{generation}",
+                    key=f"{kind}/{was}/{earlier and earlier.last_transition_time}/{status}/{generation}",
                 )
             )
     return tuple(notices)
@@ -62,27 +67,28 @@ def health_transitions(old: Iterable[InventoryView], new: Iterable[InventoryView
     """Events for the devices whose health changed between two observations of an object's inventories.
 
     A device that is seen for the first time has an Event if it is Unhealthy. The key holds `since`, so a restarted
-    operator writes no Event twice.
+    operator writes no Event twice. A device that is not listed has none: the list may have been cut.
     """
     before = {inventory.name: inventory for inventory in old}
     notices: list[Notice] = []
     for inventory in new:
         earlier = before.get(inventory.name)
-        if earlier is not None and earlier.status is inventory.status:
+        if inventory.status is None or (earlier is not None and earlier.status is inventory.status):
             continue
-        known = {(d.get("resource"), d["id"]): d for d in (earlier.status.get("devices") or () if earlier else ())}
-        for device in inventory.status.get("devices") or ():
-            was = known.get((device.get("resource"), device["id"]), {}).get("health")
-            if device.get("health") != was and (was or device.get("health") == "Unhealthy"):
+        known = {(d.resource, d.id): d.health for d in (earlier.status.devices if earlier and earlier.status else ())}
+        for device in inventory.status.devices:
+            was = known.get((device.resource, device.id))
+            if device.health is not was and (was or device.health is DeviceHealth.UNHEALTHY):
                 notices.append(_health_notice(inventory.node, device))
     return tuple(notices)
 
 
-def _health_notice(node: str, device: Mapping[str, Any]) -> Notice:
-    what = f"{device.get('resource', '')} {device['id']} on node {node}"
-    key = f"{node}/{device.get('resource', '')}/{device['id']}/{device.get('health')}/{device.get('since', '')}"
-    if device.get("health") == "Healthy":
-        return Notice("Normal", "DeviceHealthy", clip(f"{what} is Healthy again", 1024), key)
-    why = ": ".join(text for text in (device.get("reason", ""), device.get("message", "")) if text)
-    reason = "DeviceUnknown" if device.get("health") == "Unknown" else "DeviceUnhealthy"
-    return Notice("Warning", reason, clip(f"{what} is {device.get('health')}: {why}", 1024), key)
+def _health_notice(node: str, device: InventoryDevice) -> Notice:
+    what = f"{device.resource} {device.id} on node {node}"
+    key = f"{node}/{device.resource}/{device.id}/{device.health}/{device.since}"
+    if device.health is DeviceHealth.HEALTHY:
+        return Notice("Normal", EventReason.DEVICE_HEALTHY, clip(f"{what} is Healthy again", 1024), key)
+    why = ": ".join(text for text in (device.reason, device.message) if text)
+    unknown = device.health is DeviceHealth.UNKNOWN
+    reason = EventReason.DEVICE_UNKNOWN if unknown else EventReason.DEVICE_UNHEALTHY
+    return Notice("Warning", reason, clip(f"{what} is {device.health}: {why}", 1024), key)

@@ -6,7 +6,9 @@ The cache makes them. Times are aware datetimes in UTC.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+
+from device_agent.contract.inventory import InventoryStatus
+from device_agent.contract.reasons import NodeReason
 
 from device_operator.spec.placement import NodeView
 
@@ -78,11 +80,11 @@ class FailedCreate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InventoryView:
-    """A NodeDeviceInventory. `status`: that of the object, without `excluded` and attributes of devices.
+    """A NodeDeviceInventory. `status`: what an agent has written, None where none has, or where it cannot be read.
 
-    Kept of `excluded`: `refusedEntries`, the entries of resources that the agent refuses, and `nothingFound`, the
-    entries without devices with the message of the agent, as `entry: text`.
-    `heartbeat_seen`: when lastHeartbeatTime last moved, on the operator's clock.
+    Pruned: devices have no attributes and nodes, and of what is excluded only NothingFound is kept.
+    `unreadable`: why it cannot be read, or ''.
+    `heartbeat`: lastHeartbeatTime as it stands; `heartbeat_seen`: when it last moved, on the operator's clock.
     """
 
     name: str
@@ -90,8 +92,10 @@ class InventoryView:
     node: str
     config: str
     owner_uid: str
-    status: Mapping[str, Any]
+    status: InventoryStatus | None
     heartbeat_seen: datetime
+    heartbeat: str = ""
+    unreadable: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +103,7 @@ class ApplyProblem:
     """Why an object of a pool was not written. `reason`: NotOwned (left alone) or ApplyFailed (tried again)."""
 
     pool: str
-    reason: str
+    reason: NodeReason
     message: str
 
 

@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from device_agent.contract.codec import encode
+from device_agent.contract.status import ConfigStatus
+
 _HOLDERS: Final = frozenset({"allocated", "allocatedTo"})
-_CONDITION: Final = ("type", "status", "reason", "observedGeneration")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,22 +31,21 @@ class LastWrite:
     size: int
 
 
-def wait(
-    old: Mapping[str, Any], new: Mapping[str, Any], *, last: LastWrite | None, now: float, pace: Pace
-) -> float | None:
+def wait(old: ConfigStatus, new: ConfigStatus, *, last: LastWrite | None, now: float, pace: Pace) -> float | None:
     """Seconds until `new` may replace `old`; 0: at once; None: nothing differs."""
     if old == new:
         return None
     if last is None or _conditions(old) != _conditions(new):
         return 0.0
-    least = pace.holders_seconds if _without_holders(old) == _without_holders(new) else pace.seconds
+    same = _without_holders(encode(old)) == _without_holders(encode(new))
+    least = pace.holders_seconds if same else pace.seconds
     least = max(least, last.size / pace.bytes_per_second)
     return max(0.0, last.at + least - now)
 
 
-def _conditions(status: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-    conditions = [tuple(c.get(key) for key in _CONDITION) for c in status.get("conditions", ())]
-    return [(status.get("observedGeneration"),), *sorted(conditions, key=str)]
+def _conditions(status: ConfigStatus) -> tuple[object, ...]:
+    conditions = ((c.type, c.status, c.reason, c.observed_generation) for c in status.conditions)
+    return status.observed_generation, *sorted(conditions)
 
 
 def _without_holders(value: Any) -> Any:

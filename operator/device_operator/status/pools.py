@@ -7,7 +7,7 @@ from device_agent.contract import names
 
 from device_operator.render.manifests import ANNOTATION_CONFIG_HASH, ANNOTATION_TEMPLATE, Manifest
 from device_operator.spec import scheduling
-from device_operator.spec.caveats import EnvClash, env_clashes, nvml_entries
+from device_operator.spec.caveats import EnvClash, env_clashes
 from device_operator.spec.model import ConfigRef, Spec
 from device_operator.spec.placement import Assignment
 from device_operator.spec.scheduling import Toleration
@@ -18,7 +18,7 @@ from device_operator.status.observed import ApplyProblem, DaemonSetView, Observe
 class PoolView:
     """`nodes`: names. `applied`: the DaemonSet exists. `problem`: why it does not, or why it is not as rendered.
 
-    `clashes`: environment variables that several resources set. `nvml`: entries with devices of the NVIDIA driver.
+    `clashes`: environment variables that several resources set.
     """
 
     name: str
@@ -29,7 +29,6 @@ class PoolView:
     applied: bool = True
     problem: ApplyProblem | None = None
     clashes: tuple[EnvClash, ...] = ()
-    nvml: frozenset[str] = frozenset()
 
 
 def pool_daemonset(ref: ConfigRef, pool: str) -> str:
@@ -56,7 +55,6 @@ def pool_views(
                 applied=pool_daemonset(ref, pool.name) in existing,
                 problem=problems.get(pool.name),
                 clashes=env_clashes(document),
-                nvml=nvml_entries(document),
             )
         )
     return tuple(views)

@@ -6,143 +6,110 @@ with wrong variables, single devices, and last a lack of numbers.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any, Final
+from typing import Final
+
+from device_agent.contract.inventory import InventoryDevice, InventoryResource, InventoryStatus, PodResources
+from device_agent.contract.reasons import DeviceHealth, ExclusionReason, NodeReason, NodeState
 
 from device_operator.spec.caveats import EnvClash
 
-FOREIGN_PLUGIN: Final = "ForeignPlugin"
-"""The message of an agent begins with this word where another device plugin has the name of the resource."""
-REFUSED: Final = "ResourceRefused"
-DRIVER_UNAVAILABLE: Final = "DriverUnavailable"
-NO_DEVICES: Final = "NoDevices"
-HEALTH_NOT_KEPT: Final = "HealthNotKept"
-DEVICES_UNHEALTHY: Final = "DevicesUnhealthy"
-DEVICES_UNKNOWN: Final = "DevicesUnknown"
-
-
-class State(StrEnum):
-    SERVING = "Serving"
-    PENDING = "Pending"
-    STALE = "Stale"
-    FAILED = "Failed"
-    NO_DEVICES = "NoDevices"
+_DEVICES: Final = {
+    DeviceHealth.UNHEALTHY: NodeReason.DEVICES_UNHEALTHY,
+    DeviceHealth.UNKNOWN: NodeReason.DEVICES_UNKNOWN,
+}
+"""The node's reason for devices that are not Healthy, the worse one first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
     """Of a node. `grace`: without a cause that is worth an alarm yet. `problem`: there is a fault."""
 
-    state: State
+    state: NodeState
     reason: str
     message: str = ""
     grace: bool = False
     problem: bool = True
 
 
-def reported(
-    status: Mapping[str, Any], *, clashes: Sequence[EnvClash] = (), nvml: Collection[str] = (), fresh: bool = False
-) -> Diagnosis:
+def reported(status: InventoryStatus, *, clashes: Sequence[EnvClash] = (), fresh: bool = False) -> Diagnosis:
     """The diagnosis by the status of an inventory.
 
-    `clashes`: environment variables that several resources of the pool set. `nvml`: entries with devices of the NVIDIA
-    driver. `fresh`: the agent has just become Ready, and may not have asked the kubelet yet.
+    `clashes`: environment variables that several resources of the pool set. `fresh`: the agent has just become Ready,
+    and may not have asked the kubelet yet.
     """
-    resources: Sequence[Mapping[str, Any]] = status.get("resources") or ()
-    devices = sum(int(r.get("devices", 0)) for r in resources)
-    state = State.SERVING if devices else State.NO_DEVICES
-    if error := status.get("configError"):
-        return Diagnosis(state, "ConfigError", f"the agent keeps its previous configuration: {error}")
-    if left_out := unregistered(status):
-        foreign = [text for text in left_out if f": {FOREIGN_PLUGIN}: " in text]
-        return Diagnosis(state, FOREIGN_PLUGIN if foreign else "NotRegistered", "; ".join(foreign or left_out))
-    said = _said(status, nvml)
-    for reason in (REFUSED, DRIVER_UNAVAILABLE):
-        if texts := said[reason]:
+    devices = status.totals.devices
+    state = NodeState.SERVING if devices else NodeState.NO_DEVICES
+    if status.config_error:
+        text = f"the agent keeps its previous configuration: {status.config_error}"
+        return Diagnosis(state, NodeReason.CONFIG_ERROR, text)
+    if left_out := _unregistered(status):
+        foreign = [r for r in left_out if r.reason == NodeReason.FOREIGN_PLUGIN]
+        reason = NodeReason.FOREIGN_PLUGIN if foreign else NodeReason.NOT_REGISTERED
+        return Diagnosis(state, reason, "; ".join(_not_registered(foreign or left_out)))
+    for reason in (NodeReason.RESOURCE_REFUSED, NodeReason.DRIVER_UNAVAILABLE):
+        if texts := _told(r for r in status.resources if r.reason == reason):
             return Diagnosis(state, reason, "; ".join(texts))
-    # an agent that has just started reports these before it has asked the kubelet
-    unknown = [str(r["name"]) for r in resources if r.get("devices") and not r.get("registered", True)]
-    if unknown and not fresh:
-        return Diagnosis(state, "NotRegistered", f"the kubelet does not know {', '.join(unknown)} yet")
-    if clashed := _clashed(status, clashes):
-        others = len(clashed) - 1
-        more = f", and {others} more container{'s' * (others > 1)}" if others else ""
-        return Diagnosis(state, "EnvCollision", clashed[0] + more)
-    if error := status.get("healthError"):  # unhealthy devices have their own part in Degraded
-        return Diagnosis(state, HEALTH_NOT_KEPT, error)
-    for health, reason in (("Unhealthy", DEVICES_UNHEALTHY), ("Unknown", DEVICES_UNKNOWN)):
-        if found := [d for d in status.get("devices") or () if d.get("health") == health]:
-            text = f"{len(found)} of {devices} devices {health}: {found[0].get('id')} ({_why(found[0])})"
-            return Diagnosis(state, reason, text + (" and others" if len(found) > 1 else ""))
-    if status.get("podResources") == "Unavailable" and not fresh:
-        text = "the kubelet's pod-resources socket gives no answer, so holders are unknown: check agent.kubeletRootDir"
-        return Diagnosis(state, "PodResourcesUnavailable", text)
-    if not devices:
-        nothing = "; ".join([*said[NO_DEVICES], *(status.get("nothingFound") or ())])
-        text = nothing or "the agent found nothing to serve; excluded in the inventory says what it left out"
-        return Diagnosis(state, NO_DEVICES, text, problem=False)
-    return Diagnosis(state, "Serving", problem=False)
+    return (
+        _not_yet_known(status, state, fresh=fresh)
+        or _clashed(status, clashes, state)
+        or _health(status, state)
+        or _holders_unknown(status, state, fresh=fresh)
+        or (Diagnosis(state, NodeReason.SERVING, problem=False) if devices else _nothing(status))
+    )
 
 
-def _why(device: Mapping[str, Any]) -> str:
-    """The reason, and for a device without an answer the message too."""
-    told = [device.get("reason", "")]
-    if device.get("health") == "Unknown":
-        told.append(device.get("message", ""))
-    return ": ".join(filter(None, told))
+def unregistered(status: InventoryStatus) -> list[str]:
+    """Why the kubelet does not know resources that have devices: one sentence for each cause that the agent tells."""
+    return _not_registered(_unregistered(status))
 
 
-def _said(status: Mapping[str, Any], nvml: Collection[str]) -> Mapping[str, list[str]]:
-    """The messages of the agent about resources, by reason. Resources with the same message share a sentence.
-
-    An agent has one message for a resource: that it refuses it, why its source finds nothing, or why the kubelet does
-    not know it (`unregistered`). Only a refusal adds to `excluded`; a refused name with placeholders filled in has no
-    entry in the report.
-    """
-    found: dict[str, defaultdict[str, list[str]]] = {
-        reason: defaultdict(list) for reason in (REFUSED, DRIVER_UNAVAILABLE, NO_DEVICES)
-    }
-    refused = set(status.get("refusedEntries") or ())
-    for resource in status.get("resources") or ():
-        message, name, devices = resource.get("message"), resource["name"], resource.get("devices")
-        if not message or (devices and not resource.get("registered", True)):
-            continue
-        entry = resource.get("entry", name)
-        if entry in refused or ("entry" not in resource and "{" not in name):
-            reason = REFUSED
-        elif entry in nvml:
-            reason = DRIVER_UNAVAILABLE
-        else:
-            reason = REFUSED if devices else NO_DEVICES
-        found[reason][message].append(name)
-    return {reason: [f"{', '.join(told)}: {text}" for text, told in texts.items()] for reason, texts in found.items()}
+def _unregistered(status: InventoryStatus) -> list[InventoryResource]:
+    return [r for r in status.resources if r.devices and not r.registered and r.message]
 
 
-def unregistered(status: Mapping[str, Any]) -> list[str]:
-    """Why the kubelet does not know resources that have devices: one sentence for each cause in the report."""
-    why: defaultdict[str, list[str]] = defaultdict(list)
-    for resource in status.get("resources") or ():
-        if resource.get("devices") and not resource.get("registered", True) and resource.get("message"):
-            why[resource["message"]].append(resource["name"])
+def _not_registered(resources: Iterable[InventoryResource]) -> list[str]:
     return [
         f"{', '.join(found)} {'is' if len(found) == 1 else 'are'} not registered with the kubelet: {message}"
-        for message, found in why.items()
+        for message, found in _by_message(resources).items()
     ]
 
 
-def _clashed(status: Mapping[str, Any], clashes: Sequence[EnvClash]) -> list[str]:
-    """Containers that lack a value of a variable, because they hold two resources that set it."""
+def _told(resources: Iterable[InventoryResource]) -> list[str]:
+    """What the agent says of resources; equal texts once, with all names."""
+    return [f"{', '.join(found)}: {message}" for message, found in _by_message(resources).items()]
+
+
+def _by_message(resources: Iterable[InventoryResource]) -> dict[str, list[str]]:
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for resource in resources:
+        if resource.message:
+            found[resource.message].append(resource.name)
+    return found
+
+
+def _not_yet_known(status: InventoryStatus, state: NodeState, *, fresh: bool) -> Diagnosis | None:
+    """A kubelet that does not know a resource, without a cause: so it is for a moment after the agent's start."""
+    unknown = [r.name for r in status.resources if r.devices and not r.registered]
+    if not unknown or fresh:
+        return None
+    return Diagnosis(state, NodeReason.NOT_REGISTERED, f"the kubelet does not know {', '.join(unknown)} yet")
+
+
+def _clashed(status: InventoryStatus, clashes: Sequence[EnvClash], state: NodeState) -> Diagnosis | None:
+    """Containers that lack the value of a variable, because they hold two resources that set it.
+
+    Where holders were cut from the inventory, more containers may: those that are listed are told.
+    """
     if not clashes:
-        return []
-    entry_of = {r["name"]: r.get("entry", r["name"]) for r in status.get("resources") or ()}
+        return None
+    entry_of = {r.name: r.entry_name for r in status.resources}
     held: defaultdict[tuple[str, str, str], set[str]] = defaultdict(set)
-    for device in status.get("devices") or ():
-        for holder in device.get("allocatedTo") or ():
-            who = (holder.get("namespace", ""), holder.get("pod", ""), holder.get("container", ""))
-            held[who].add(device.get("resource", ""))
-    return [
+    for device in status.devices:
+        for holder in device.allocated_to:
+            held[holder.namespace, holder.pod, holder.container].add(device.resource)
+    texts = [
         f"container {container} of pod {namespace}/{pod} holds {' and '.join(both)}, which each set {clash.name}: "
         "it has the value of one of them alone"
         for (namespace, pod, container), resources in sorted(held.items())
@@ -151,3 +118,41 @@ def _clashed(status: Mapping[str, Any], clashes: Sequence[EnvClash]) -> list[str
         if clash.between(entry_of.get(r, r) for r in sorted(resources))
         for both in [[r for r in sorted(resources) if entry_of.get(r, r) in clash.values]]
     ]
+    if not texts:
+        return None
+    others = len(texts) - 1
+    more = f", and {others} more container{'s' * (others > 1)}" if others else ""
+    return Diagnosis(state, NodeReason.ENV_COLLISION, texts[0] + more)
+
+
+def _health(status: InventoryStatus, state: NodeState) -> Diagnosis | None:
+    if status.health_error:  # unhealthy devices have their own part in Degraded
+        return Diagnosis(state, NodeReason.HEALTH_NOT_KEPT, status.health_error)
+    for health, reason in _DEVICES.items():
+        listed = status.listed(health)
+        number = len(listed) + status.cut(health)
+        if number:
+            text = f"{number} of {status.totals.devices} devices {health}"
+            text += f": {listed[0].id} ({_why(listed[0])})" if listed else "; the inventory has no room to list them"
+            return Diagnosis(state, reason, text + (" and others" if listed and number > 1 else ""))
+    return None
+
+
+def _why(device: InventoryDevice) -> str:
+    """The reason, and for a device without an answer the message too."""
+    message = device.message if device.health is DeviceHealth.UNKNOWN else ""
+    return ": ".join(filter(None, (device.reason, message)))
+
+
+def _holders_unknown(status: InventoryStatus, state: NodeState, *, fresh: bool) -> Diagnosis | None:
+    if status.pod_resources is not PodResources.UNAVAILABLE or fresh:
+        return None
+    text = "the kubelet's pod-resources socket gives no answer, so holders are unknown: check agent.kubeletRootDir"
+    return Diagnosis(state, NodeReason.POD_RESOURCES_UNAVAILABLE, text)
+
+
+def _nothing(status: InventoryStatus) -> Diagnosis:
+    looked = [f"{e.entry}: {e.message}" for e in status.excluded if e.reason == ExclusionReason.NOTHING_FOUND]
+    text = "; ".join([*_told(status.resources), *looked])
+    text = text or "the agent found nothing to serve; excluded in the inventory says what it left out"
+    return Diagnosis(NodeState.NO_DEVICES, NodeReason.NO_DEVICES, text, problem=False)

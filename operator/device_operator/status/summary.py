@@ -5,20 +5,40 @@ within a bound in bytes: etcd would refuse a bigger object as a whole.
 """
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+from device_agent.contract.codec import encode
+from device_agent.contract.inventory import InventoryDevice, InventoryStatus
+from device_agent.contract.reasons import DeviceHealth, NodeReason, NodeState
+from device_agent.contract.status import (
+    ConditionStatus,
+    ConditionType,
+    ConfigCondition,
+    ConfigStatus,
+    FleetDevice,
+    NodeDevice,
+    NodeResource,
+    NodeStatus,
+    PoolNodes,
+    PoolStatus,
+    ResourceTotals,
+    StatusSummary,
+)
 
 from device_operator.render.manifests import Manifest
 from device_operator.spec.acceptance import Standing
 from device_operator.spec.placement import Assignment, describe
-from device_operator.spec.wording import clip, rfc3339
+from device_operator.spec.wording import clip, name_nodes, rfc3339
 from device_operator.status import conditions
-from device_operator.status.conditions import PROGRESSING, Situation, by_type
+from device_operator.status.conditions import BrokenDevices, Situation
 from device_operator.status.nodes import NodeReport, StatusSettings, node_reports
 from device_operator.status.observed import Observed
 from device_operator.status.pools import PoolView, as_rendered, pool_views
+
+T = TypeVar("T")
 
 MAX_RESOURCES: Final = 128
 MAX_UNHEALTHY: Final = 4096
@@ -27,56 +47,51 @@ MAX_DEVICES: Final = 1024
 """Of one node. These four are maxItems of the CRD; the bound in bytes is nearly always reached first."""
 MAX_HOLDERS: Final = 2
 
-_COUNTS: Final = ("devices", "healthy", "capacity", "allocated")
-
 
 def compute(
     standing: Standing,
     *,
     observed: Observed,
-    previous: Mapping[str, Any],
+    previous: ConfigStatus,
     assigned: Assignment,
     manifests: Iterable[Manifest] = (),
     settings: StatusSettings | None = None,
-) -> dict[str, Any]:
+) -> ConfigStatus:
     """The complete status.
 
     `assigned` (`placement.assignment`), `manifests` (`manifests.render`): of the spec in force; empty where none is.
-    `previous`: the status as it stands, {} at first.
+    `previous`: the status as it stands.
     """
     settings = settings or StatusSettings()
-    before = by_type(previous)
+    before = previous.by_type
     in_force = standing.in_force
     pools: tuple[PoolView, ...] = ()
     if in_force:
         pools = pool_views(standing.ref, in_force.spec, observed=observed, assigned=assigned, manifests=manifests)
     reports = _reports(standing, pools, observed, assigned, before=before, settings=settings)
-    unhealthy, unknown = _with_health("Unhealthy", reports), _with_health("Unknown", reports)
-    resources = _resources(reports)
+    broken = {health: _broken(health, reports) for health in (DeviceHealth.UNHEALTHY, DeviceHealth.UNKNOWN)}
     concluded = conditions.conclude(
         Situation(
             standing=standing,
             reports=reports,
             overlaps=assigned.overlaps,
             problems=observed.problems,
-            unhealthy=unhealthy,
-            unknown=unknown,
-            devices=sum(r["devices"] for r in resources),
+            broken=broken,
+            devices=sum(i.totals.devices for i in _inventories(reports)),
             previous=before,
             complete=observed.complete,
             applied=as_rendered(pools, observed.daemonsets),
         )
     )
     now, generation = rfc3339(observed.now), standing.generation
-    status: dict[str, Any] = {
-        "observedGeneration": generation,
-        **_accepted_generation(standing, previous),
-        "summary": _summary(reports, resources, unhealthy),
-        "conditions": conditions.with_times(concluded, previous=before, generation=generation, now=now),
-        "pools": [_pool(pool, reports, assigned.overlaps) for pool in pools],
-    }
-    _fill(status, resources=resources, unhealthy=unhealthy, reports=reports, limit=settings.max_bytes)
-    return status
+    status = ConfigStatus(
+        observed_generation=generation,
+        accepted_generation=_accepted_generation(standing, previous),
+        summary=_summary(reports, broken[DeviceHealth.UNHEALTHY]),
+        conditions=conditions.with_times(concluded, previous=before, generation=generation, now=now),
+        pools=tuple(_pool(pool, reports, assigned) for pool in pools),
+    )
+    return _filled(status, reports, broken[DeviceHealth.UNHEALTHY], limit=settings.max_bytes)
 
 
 def _reports(
@@ -85,7 +100,7 @@ def _reports(
     observed: Observed,
     assigned: Assignment,
     *,
-    before: Mapping[str, Mapping[str, Any]],
+    before: Mapping[str, ConfigCondition],
     settings: StatusSettings,
 ) -> tuple[NodeReport, ...]:
     return node_reports(
@@ -94,167 +109,178 @@ def _reports(
         observed,
         settings=settings,
         paused=standing.in_force is not None and standing.in_force.spec.paused,
-        progressing_since=_since(before.get(PROGRESSING, {})),
+        progressing_since=_since(before.get(ConditionType.PROGRESSING)),
         conflicts={o.node: (o.reason, describe([o])) for o in reversed(assigned.overlaps) if o.reported},
     )
 
 
-def _accepted_generation(standing: Standing, previous: Mapping[str, Any]) -> dict[str, int]:
-    """The generation whose spec is lost stays in the status, because it runs."""
+def _accepted_generation(standing: Standing, previous: ConfigStatus) -> int:
+    """One whose spec is lost stays told: it is what runs."""
     if standing.in_force:
-        return {"acceptedGeneration": standing.in_force.generation}
-    before = previous.get("acceptedGeneration")
-    return {"acceptedGeneration": before} if standing.lost and before else {}
+        return standing.in_force.generation
+    return previous.accepted_generation if standing.lost else 0
 
 
-def _summary(
-    reports: Sequence[NodeReport], resources: Sequence[Mapping[str, Any]], unhealthy: Sequence[object]
-) -> dict[str, Any]:
-    total = {count: sum(r[count] for r in resources) for count in _COUNTS}
-    return {
-        "nodes": f"{sum(r.served for r in reports)}/{len(reports)}",
-        "devices": f"{total['healthy']}/{total['devices']}",
-        "capacity": total["capacity"],
-        "allocated": total["allocated"],
-        # an inventory's list of devices may be cut, its counts are not
-        "unhealthy": max(len(unhealthy), sum(r["unhealthy"] for r in resources)),
-    }
+def _inventories(reports: Iterable[NodeReport]) -> list[InventoryStatus]:
+    return [r.inventory.status for r in reports if r.inventory and r.inventory.status]
 
 
-def _since(condition: Mapping[str, Any]) -> datetime | None:
-    if condition.get("status") != "True" or not condition.get("lastTransitionTime"):
+def _summary(reports: Sequence[NodeReport], unhealthy: BrokenDevices) -> StatusSummary:
+    """Counts over all nodes. What an inventory had no room to list is in its totals.
+
+    Devices of a node that is not served are counted, but not as healthy. Nor are those whose last check had no answer.
+    """
+    totals = [inventory.totals for inventory in _inventories(reports)]
+    devices = sum(t.devices for t in totals)
+    healthy = sum(
+        max(i.totals.healthy - sum(r.unknown for r in i.resources), 0)
+        for i in _inventories(r for r in reports if r.served or r.grace)
+    )
+    return StatusSummary(
+        nodes=f"{sum(r.served for r in reports)}/{len(reports)}",
+        devices=f"{healthy}/{devices}",
+        capacity=sum(t.capacity for t in totals),
+        allocated=sum(t.allocated for t in totals),
+        unhealthy=max(unhealthy.number, sum(max(t.devices - t.healthy, 0) for t in totals)),
+    )
+
+
+def _since(condition: ConfigCondition | None) -> datetime | None:
+    if condition is None or condition.status is not ConditionStatus.TRUE:
         return None
-    return datetime.fromisoformat(condition["lastTransitionTime"])
+    return datetime.fromisoformat(condition.last_transition_time)
 
 
-def _pool(pool: PoolView, reports: Sequence[NodeReport], overlaps: Sequence[Any]) -> dict[str, Any]:
+def _pool(pool: PoolView, reports: Sequence[NodeReport], assigned: Assignment) -> PoolStatus:
     ours = [r for r in reports if r.pool == pool.name]
     said = [pool.problem.message] if pool.problem else []
-    if mine := [o for o in overlaps if o.pool == pool.name]:
+    if mine := [o for o in assigned.overlaps if o.pool == pool.name]:
         said.append(describe(mine))
-    said += sorted({r.message for r in ours if r.reason == "FailedCreate"})
+    said += sorted({r.message for r in ours if r.reason == NodeReason.FAILED_CREATE})
+    if unchecked := sorted({r.name for r in ours} & set(assigned.unchecked)):
+        said.append(
+            f"the inventories of {name_nodes(unchecked)} do not list all devices: "
+            "whether another DevicePluginConfig offers one of the others too is not known"
+        )
     if not ours and not said:
         said.append("no node matches")
-    return {
-        "name": pool.name,
-        "nodes": {
-            "matched": len(ours),
-            "settled": sum(r.settled for r in ours),
-            "ready": sum(r.served for r in ours),
-            "updated": sum(r.updated for r in ours),
-            "stale": sum(r.state == "Stale" for r in ours),
-        },
-        "configHash": pool.config_hash,
-        "message": clip("; ".join(said)),
-    }
+    return PoolStatus(
+        name=pool.name,
+        nodes=PoolNodes(
+            matched=len(ours),
+            settled=sum(r.settled for r in ours),
+            ready=sum(r.served for r in ours),
+            updated=sum(r.updated for r in ours),
+            stale=sum(r.state is NodeState.STALE for r in ours),
+        ),
+        config_hash=pool.config_hash,
+        message=clip("; ".join(said)),
+    )
 
 
-def _resources(reports: Iterable[NodeReport]) -> list[dict[str, Any]]:
-    """Counts by resource name. Devices of a node that is not served are counted, but not as healthy.
-
-    Devices of unknown health are not counted as healthy either. Their agent does so, because it offers them; a driver
-    that hangs would be seen nowhere.
-    """
-    found: dict[str, dict[str, Any]] = {}
+def _resources(reports: Iterable[NodeReport]) -> list[ResourceTotals]:
+    """Counts by resource name; what is healthy is said at `_summary`."""
+    found: dict[str, ResourceTotals] = {}
     for report in reports:
-        unknown = _unknown(report)
-        for resource in _listed(report, "resources"):
-            name = resource["name"]
-            total = found.setdefault(
-                name,
-                {"name": name, "entry": resource.get("entry", name), "nodes": 0, "devices": 0, "healthy": 0}
-                | {"unhealthy": 0, "capacity": 0, "allocated": 0},
+        for r in report.inventory.status.resources if report.inventory and report.inventory.status else ():
+            total = found.get(r.name) or ResourceTotals(name=r.name, entry=r.entry_name)
+            found[r.name] = replace(
+                total,
+                nodes=total.nodes + bool(r.devices),
+                devices=total.devices + r.devices,
+                healthy=total.healthy + (max(r.healthy - r.unknown, 0) if report.served or report.grace else 0),
+                unhealthy=total.unhealthy + max(r.devices - r.healthy, 0),
+                capacity=total.capacity + r.capacity,
+                allocated=total.allocated + r.allocated,
             )
-            devices, healthy = int(resource.get("devices", 0)), int(resource.get("healthy", 0))
-            total["nodes"] += bool(devices)
-            total["devices"] += devices
-            total["healthy"] += max(healthy - unknown[name], 0) if report.served or report.grace else 0
-            total["unhealthy"] += max(devices - healthy, 0)
-            total["capacity"] += int(resource.get("capacity", 0))
-            total["allocated"] += int(resource.get("allocated", 0))
     return [found[name] for name in sorted(found)]
 
 
-def _unknown(report: NodeReport) -> Counter[str]:
-    """By resource."""
-    return Counter(d.get("resource", "") for d in _listed(report, "devices") if d.get("health") == "Unknown")
+def _broken(health: DeviceHealth, reports: Iterable[NodeReport]) -> BrokenDevices:
+    """The devices of this health, the oldest first, and how many the inventories had no room to list."""
+    listed, cut = [], 0
+    for report in reports:
+        if report.inventory is None or report.inventory.status is None:
+            continue
+        cut += report.inventory.status.cut(health)
+        listed += [
+            FleetDevice(
+                node=report.name,
+                resource=d.resource,
+                id=d.id,
+                health=d.health,
+                reason=d.reason,
+                message=clip(d.message),
+                since=d.since,
+            )
+            for d in report.inventory.status.listed(health)
+        ]
+    return BrokenDevices(tuple(sorted(listed, key=lambda d: (d.since or "9999", d.node, d.id))), cut)
 
 
-def _with_health(health: str, reports: Iterable[NodeReport]) -> list[dict[str, Any]]:
-    found = [
-        _without_empty(
-            {
-                "node": report.name,
-                "resource": device.get("resource", ""),
-                "id": device["id"],
-                "health": device["health"],
-                "reason": device.get("reason", ""),
-                "message": clip(device.get("message", "")),
-                "since": device.get("since", ""),
-            }
-        )
-        for report in reports
-        for device in _listed(report, "devices")
-        if device.get("health") == health
-    ]
-    return sorted(found, key=lambda d: (d.get("since", "9999"), d["node"], d["id"]))
-
-
-def _fill(
-    status: dict[str, Any],
-    *,
-    resources: Sequence[dict[str, Any]],
-    unhealthy: Sequence[dict[str, Any]],
-    reports: Sequence[NodeReport],
-    limit: int,
-) -> None:
-    """Adds the lists, the most important first, each cut where the bytes end, with the number left out."""
-    room = _Room(limit - size(status) - 512)  # brackets, names and counts of the lists
-    shown = room.take(resources, most=MAX_RESOURCES)
-    status["resources"] = shown
-    _count(status, "resourcesOmitted", len(resources) - len(shown))
-    # half of the room at most: a failure of every device must not hide the nodes
-    shown = room.take(unhealthy, most=MAX_UNHEALTHY, keep=room.left // 2)
-    status["unhealthyDevices"] = shown
-    _count(status, "unhealthyDevicesOmitted", status["summary"]["unhealthy"] - len(shown))
+def _filled(
+    status: ConfigStatus, reports: Sequence[NodeReport], unhealthy: BrokenDevices, *, limit: int
+) -> ConfigStatus:
+    """With the lists, in the order in which they are worth their bytes, each cut with a count."""
+    room = _Room(limit - size(encode(status)) - 512)  # names and counts of the lists
+    all_resources = _resources(reports)
+    resources = room.take(all_resources, most=MAX_RESOURCES)
+    # half of the room at most: what breaks every device must not hide every node
+    shown = room.take(unhealthy.listed, most=MAX_UNHEALTHY, keep=room.left // 2)
     order = sorted(reports, key=lambda r: (not r.problem, r.name))
     nodes = room.take((_node(r) for r in order), most=MAX_NODES)
-    status["nodes"] = nodes
-    _count(status, "nodesOmitted", len(reports) - len(nodes))
-    known = sum(
-        len(_listed(r, "devices")) + int(r.inventory.status.get("devicesOmitted", 0)) for r in reports if r.inventory
-    )
-    told = 0
-    for node, report in zip(nodes, order, strict=False):
-        devices = _listed(report, "devices")
-        if devices and room.left > 0:
-            node["devices"] = room.take((_device(d) for d in devices), most=MAX_DEVICES, around='"devices": []')
-            told += len(node["devices"])
-    _count(status, "devicesOmitted", known - told)
-
-
-def _node(report: NodeReport) -> dict[str, Any]:
-    unknown = _unknown(report)
-    return _without_empty(
-        {
-            "name": report.name,
-            "pool": report.pool,
-            "state": str(report.state),
-            "reason": report.reason,
-            "message": report.message,
-            "resources": [
-                {"name": r["name"], **{count: int(r.get(count, 0)) for count in _COUNTS}}
-                | {"healthy": max(int(r.get("healthy", 0)) - unknown[r["name"]], 0)}
-                for r in _listed(report, "resources")
-            ],
-        }
+    full = [_with_devices(node, report, room) for node, report in zip(nodes, order, strict=False)]
+    known = sum(len(i.devices) + i.devices_omitted for i in _inventories(reports))
+    number = status.summary.unhealthy if status.summary else unhealthy.number
+    return replace(
+        status,
+        resources=resources,
+        unhealthy_devices=shown,
+        nodes=tuple(full),
+        resources_omitted=max(len(all_resources) - len(resources), 0),
+        unhealthy_devices_omitted=max(number - len(shown), 0),
+        nodes_omitted=len(reports) - len(nodes),
+        devices_omitted=max(known - sum(len(node.devices) for node in full), 0),
     )
 
 
-def _device(device: Mapping[str, Any]) -> dict[str, Any]:
-    holders = [dict(holder) for holder in (device.get("allocatedTo") or ())[:MAX_HOLDERS]]
-    kept = {key: device.get(key, "") for key in ("id", "resource", "health", "reason")}
-    return _without_empty({**kept, "allocatedTo": holders})
+def _node(report: NodeReport) -> NodeStatus:
+    inventory = report.inventory.status if report.inventory else None
+    return NodeStatus(
+        name=report.name,
+        pool=report.pool,
+        state=report.state,
+        reason=report.reason,
+        message=report.message,
+        resources=tuple(
+            NodeResource(
+                name=r.name,
+                devices=r.devices,
+                healthy=max(r.healthy - r.unknown, 0),
+                capacity=r.capacity,
+                allocated=r.allocated,
+            )
+            for r in (inventory.resources if inventory else ())
+        ),
+    )
+
+
+def _with_devices(node: NodeStatus, report: NodeReport, room: "_Room") -> NodeStatus:
+    devices = report.inventory.status.devices if report.inventory and report.inventory.status else ()
+    if not devices or room.left <= 0:
+        return node
+    taken = room.take((_device(d) for d in devices), most=MAX_DEVICES, around='"devices": []')
+    return replace(node, devices=taken)
+
+
+def _device(device: InventoryDevice) -> NodeDevice:
+    return NodeDevice(
+        id=device.id,
+        resource=device.resource,
+        health=device.health,
+        reason=device.reason,
+        allocated_to=device.allocated_to[:MAX_HOLDERS],
+    )
 
 
 class _Room:
@@ -263,22 +289,20 @@ class _Room:
     def __init__(self, left: int) -> None:
         self.left = left
 
-    def take(
-        self, items: Iterable[dict[str, Any]], *, most: int, keep: int = 0, around: str = ""
-    ) -> list[dict[str, Any]]:
-        """The items before the first that does not fit.
+    def take(self, items: Iterable[T], *, most: int, keep: int = 0, around: str = "") -> tuple[T, ...]:
+        """The items that fit, from the first on, up to the first that does not.
 
         `keep`: bytes that must be left; `around`: text around the items.
         """
         self.left -= len(around)
-        taken: list[dict[str, Any]] = []
+        taken: list[T] = []
         for item in items:
-            needed = size(item) + 2
+            needed = size(encode(item)) + 2
             if needed > self.left - keep or len(taken) >= most:
                 break
             self.left -= needed
             taken.append(item)
-        return taken
+        return tuple(taken)
 
 
 def size(value: Any) -> int:
@@ -288,16 +312,3 @@ def size(value: Any) -> int:
     """
     text = json.dumps(value)
     return len(text) + 5 * sum(map(text.count, "<>&"))
-
-
-def _listed(report: NodeReport, field: str) -> Sequence[Mapping[str, Any]]:
-    return (report.inventory.status.get(field) or ()) if report.inventory else ()
-
-
-def _without_empty(item: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in item.items() if value not in ("", [])}
-
-
-def _count(status: dict[str, Any], field: str, number: int) -> None:
-    if number > 0:
-        status[field] = number

@@ -58,7 +58,9 @@ def encode(value: Any) -> Any:
         return [encode(v) for v in value]
     if isinstance(value, Mapping):
         return {key: encode(v) for key, v in value.items()}
-    return value.astimezone(UTC).isoformat() if isinstance(value, datetime) else value
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat()
+    return str(value) if isinstance(value, StrEnum) else value
 
 
 @cache

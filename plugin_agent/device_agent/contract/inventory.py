@@ -146,9 +146,30 @@ class InventoryStatus:
     last_heartbeat_time: str = field(default="", metadata=ABSENT_IF_EMPTY)
 
     @property
-    def device_count(self) -> int:
-        """All physical devices, whatever was cut."""
-        return self.summary.devices if self.summary else sum(r.devices for r in self.resources)
+    def totals(self) -> InventorySummary:
+        """The numbers over all resources, whatever was cut."""
+        return self.summary or InventorySummary(
+            devices=sum(r.devices for r in self.resources),
+            healthy=sum(r.healthy for r in self.resources),
+            capacity=sum(r.capacity for r in self.resources),
+            allocated=sum(r.allocated for r in self.resources),
+        )
+
+    def listed(self, health: DeviceHealth) -> tuple[InventoryDevice, ...]:
+        """The devices of this health, as far as the list has them."""
+        return tuple(device for device in self.devices if device.health is health)
+
+    def cut(self, health: DeviceHealth) -> int:
+        """How many devices of this health the counts tell of and the cut list lacks; 0 where nothing was cut."""
+        if not self.devices_omitted:
+            return 0
+        unknown = sum(r.unknown for r in self.resources)
+        number = {
+            DeviceHealth.UNHEALTHY: self.totals.devices - self.totals.healthy,
+            DeviceHealth.UNKNOWN: unknown,
+            DeviceHealth.HEALTHY: self.totals.healthy - unknown,
+        }[health]
+        return min(max(number - len(self.listed(health)), 0), self.devices_omitted)
 
 
 def read_status(status: object) -> InventoryStatus:

@@ -245,6 +245,11 @@ class NodeReason(Word):
         "The agent is Ready and has written no inventory. Its log says why: rights of its ServiceAccount, an admission "
         "policy, the way to the API server.",
     )
+    INVENTORY_UNREADABLE = (
+        "InventoryUnreadable",
+        "The operator cannot read the node's inventory; the message names the field. Bring operator and agents to one "
+        "version.",
+    )
     NO_HEARTBEAT = "NoHeartbeat", "The agent is Ready and has stopped writing its inventory. Its log says why."
     CONFIG_ERROR = (
         "ConfigError",

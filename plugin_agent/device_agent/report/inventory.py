@@ -232,6 +232,10 @@ def _resource(state: ResourceState, snapshot: TableSnapshot, observed: Observed)
     registration = observed.registrations.get(state.name)
     since = registration.since if registration else None
     told = registration.message if registration else ""
+    reason = _why_not(state, snapshot)
+    # without devices it is of no account that the kubelet does not know the name
+    if registration and told and (_physical(state) or not reason):
+        reason = str(registration.reason)
     return InventoryResource(
         name=state.name,
         entry=state.entry,
@@ -242,7 +246,7 @@ def _resource(state: ResourceState, snapshot: TableSnapshot, observed: Observed)
         unknown=sum(_health(d) is DeviceHealth.UNKNOWN for d in state.devices),
         capacity=state.capacity,
         allocated=state.allocated,
-        reason=str(registration.reason) if registration and told else _why_not(state, snapshot),
+        reason=reason,
         message=_clip("; ".join(filter(None, (told, state.message)))),
     )
 

@@ -86,5 +86,14 @@ def test_what_cannot_be_read_is_named_by_its_path(given: Any, path: str):
 
 def test_devices_are_counted_whatever_was_cut():
     row = {"name": "e.com/x", "devices": 2}
-    assert read_status({"resources": [row]}).device_count == 2
-    assert read_status({"resources": [row], "resourcesOmitted": 1, "summary": {"devices": 9}}).device_count == 9
+    assert read_status({"resources": [row]}).totals.devices == 2
+    assert read_status({"resources": [row], "resourcesOmitted": 1, "summary": {"devices": 9}}).totals.devices == 9
+
+
+def test_how_many_devices_a_cut_list_lacks_is_known_by_their_counts():
+    row = {"name": "e.com/x", "devices": 9, "healthy": 6, "unknown": 2}
+    device = {"id": "a", "resource": "e.com/x", "health": "Unhealthy"}
+    status = read_status({"resources": [row], "devices": [device], "devicesOmitted": 8})
+    assert {health: status.cut(health) for health in DeviceHealth} == {"Unhealthy": 2, "Unknown": 2, "Healthy": 4}
+    whole = read_status({"resources": [row], "devices": [device]})
+    assert [whole.cut(health) for health in DeviceHealth] == [0, 0, 0]

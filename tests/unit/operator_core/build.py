@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from device_agent.contract.inventory import read_status
 from device_operator.render.manifests import ANNOTATION_CONFIG_HASH, ANNOTATION_TEMPLATE, RenderSettings
 from device_operator.spec.model import ConfigRef, Spec
 from device_operator.spec.parsing import parse_spec
@@ -60,15 +61,22 @@ def inventory(on: str = "node-1", *, heard: float = 10, owner: str = "uid-lab", 
         "devices": [device()],
         **status,
     }
+    given["resources"] = [_with_unknown(row, given["devices"]) for row in given["resources"]]
     return InventoryView(
         name=f"lab.{on}",
         uid=f"uid-{on}",
         node=on,
         config="lab",
         owner_uid=owner,
-        status=given,
+        status=read_status(given),
         heartbeat_seen=ago(heard),
     )
+
+
+def _with_unknown(row: dict[str, Any], devices: list[dict[str, Any]]) -> dict[str, Any]:
+    """As the agent has it: a resource says how many of its devices gave no answer."""
+    number = sum(d["resource"] == row["name"] and d["health"] == "Unknown" for d in devices)
+    return {"unknown": number, **row}
 
 
 def counts(name: str = KVM, devices: int = 1, healthy: int | None = None, **fields: Any) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """What can be the matter with a node, as seen by the operator, with the state and reason that follow."""
 
+from dataclasses import replace
 from typing import Any
 
 from device_agent.kubelet.allocatable import foreign_message
@@ -7,6 +8,16 @@ from device_operator.spec.scheduling import Toleration
 from device_operator.status.observed import ApplyProblem, FailedCreate, PodWarning
 from device_operator.status.pools import PoolView, pool_daemonset
 from unit.operator_core.build import KVM, LAB, ago, counts, device, inventory, node, pod, taint
+
+
+def refused(name: str, message: str) -> dict[str, Any]:
+    """A rendered name that the agent refuses."""
+    return {"name": name, "devices": 0, "reason": "ResourceRefused", "message": message}
+
+
+def nothing_found(entry: str, message: str) -> dict[str, Any]:
+    return {"id": "devices[0]", "entry": entry, "reason": "NothingFound", "message": message}
+
 
 NO_SOCKET = "the kubelet's socket is not there: the kubelet is starting or down"
 GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-{profile}"
@@ -112,19 +123,29 @@ CAUSES: dict[str, tuple[dict[str, Any], tuple[str, str, str]]] = {
         {"pods": (pod(),), "inventories": (inventory(heard=1501),)},
         ("Stale", "NoHeartbeat", "came at 2026-06-01T11:34:59Z"),
     ),
+    "inventory not understood": (
+        {"pods": (pod(),), "inventories": (replace(inventory(), status=None, unreadable="status.summary: must be an object"),)},
+        ("Stale", "InventoryUnreadable", "lab.node-1 cannot be read: status.summary: must be an object"),
+    ),
+    "inventory not written yet": (
+        {"pods": (pod(),), "inventories": (replace(inventory(), status=None),)},
+        ("Stale", "NoReport", "has not reported"),
+    ),
     "configuration not understood": (
         {"pods": (pod(),), "inventories": (inventory(configError="contract version 2"),)},
         ("Serving", "ConfigError", "keeps its previous configuration: contract version 2"),
     ),
     "resource refused": (
-        {"pods": (pod(),), "inventories": (inventory(resources=[counts(message="30,000 ids")]),)},
+        {"pods": (pod(),), "inventories": (inventory(resources=[counts(reason="ResourceRefused", message="30,000 ids")]),)},
         ("Serving", "ResourceRefused", "example.com/kvm: 30,000 ids"),
     ),
     "resource refused, none of it left": (
         {
             "pods": (pod(),),
             "inventories": (
-                inventory(resources=[counts(devices=0, registered=False, message="30,000 ids")], devices=[], refusedEntries=(KVM,)),
+                inventory(
+                    resources=[counts(devices=0, registered=False, reason="ResourceRefused", message="30,000 ids")], devices=[]
+                ),
             ),
         },
         ("NoDevices", "ResourceRefused", "example.com/kvm: 30,000 ids"),
@@ -132,19 +153,18 @@ CAUSES: dict[str, tuple[dict[str, Any], tuple[str, str, str]]] = {
     "a rendered name refused": (
         {
             "pods": (pod(),),
-            "inventories": (inventory(resources=[counts(), {"name": "example.com/a", "devices": 0, "message": "30,000 ids"}]),),
+            "inventories": (inventory(resources=[counts(), refused("example.com/a", "30,000 ids")]),),
         },
         ("Serving", "ResourceRefused", "example.com/a: 30,000 ids"),
     ),
     "driver not loaded": (
         {
-            "pool": PoolView(name="default", nodes=("node-1",), nvml=frozenset({GPU, MIG})),
             "pods": (pod(),),
             "inventories": (
                 inventory(
                     resources=[
-                        counts(GPU, devices=0, registered=False, message="driver not loaded"),
-                        {"name": MIG, "registered": False, "devices": 0, "message": "driver not loaded"},
+                        counts(GPU, devices=0, registered=False, reason="DriverUnavailable", message="driver not loaded"),
+                        counts(MIG, devices=0, registered=False, reason="DriverUnavailable", message="driver not loaded"),
                     ],
                     devices=[],
                 ),
@@ -154,9 +174,8 @@ CAUSES: dict[str, tuple[dict[str, Any], tuple[str, str, str]]] = {
     ),
     "driver gone under its devices": (
         {
-            "pool": PoolView(name="default", nodes=("node-1",), nvml=frozenset({GPU})),
             "pods": (pod(),),
-            "inventories": (inventory(resources=[counts(GPU, healthy=0, message="driver not loaded")]),),
+            "inventories": (inventory(resources=[counts(GPU, healthy=0, reason="DriverUnavailable", message="driver not loaded")]),),
         },
         ("Serving", "DriverUnavailable", "nvidia.com/gpu: driver not loaded"),
     ),
@@ -167,7 +186,7 @@ CAUSES: dict[str, tuple[dict[str, Any], tuple[str, str, str]]] = {
                 inventory(
                     resources=[counts(devices=0)],
                     devices=[],
-                    nothingFound=("example.com/kvm: devices[0]: no file matches /dev/nothere*",),
+                    excluded=[nothing_found(KVM, "devices[0]: no file matches /dev/nothere*")],
                 ),
             ),
         },
@@ -177,7 +196,7 @@ CAUSES: dict[str, tuple[dict[str, Any], tuple[str, str, str]]] = {
         {
             "pods": (pod(),),
             "inventories": (
-                inventory(resources=[counts(), counts("example.com/a", devices=0)], nothingFound=("example.com/a: devices[0]: no file",)),
+                inventory(resources=[counts(), counts("example.com/a", devices=0)], excluded=[nothing_found("example.com/a", "devices[0]: no file")]),
             ),
         },
         ("Serving", "Serving", ""),
@@ -246,20 +265,20 @@ CAUSES: dict[str, tuple[dict[str, Any], tuple[str, str, str]]] = {
         ("Stale", "NodeNotReady", ": cni plugin not initialized"),
     ),
     "kubelet gone, node not yet given up": (
-        {"pods": (pod(),), "inventories": (inventory(resources=[counts(registered=False, message=NO_SOCKET)]),)},
+        {"pods": (pod(),), "inventories": (inventory(resources=[counts(registered=False, reason="NotRegistered", message=NO_SOCKET)]),)},
         ("Serving", "NotRegistered", f"example.com/kvm is not registered with the kubelet: {NO_SOCKET}"),
     ),
     "another plugin has the name": (
         {
             "pods": (pod(),),
-            "inventories": (inventory(resources=[counts(registered=False, message=foreign_message(KVM, ["x"]))]),),
+            "inventories": (inventory(resources=[counts(registered=False, reason="ForeignPlugin", message=foreign_message(KVM, ["x"]))]),),
         },
         ("Serving", "ForeignPlugin", "another device plugin on this node serves example.com/kvm (x)"),
     ),
     "agent not Ready for want of a kubelet": (
         {
             "pods": (pod(ready=False, ready_since=ago(30)),),
-            "inventories": (inventory(resources=[counts(registered=False, message=NO_SOCKET)]),),
+            "inventories": (inventory(resources=[counts(registered=False, reason="NotRegistered", message=NO_SOCKET)]),),
         },
         ("Serving", "AgentNotReady", f"since 2026-06-01T11:59:30Z: example.com/kvm is not registered with the kubelet: {NO_SOCKET}"),
     ),

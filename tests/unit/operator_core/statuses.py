@@ -6,6 +6,9 @@ from typing import Any
 
 import jsonschema
 import yaml
+from device_agent.contract.codec import encode
+from device_agent.contract.inventory import InventoryStatus
+from device_agent.contract.status import read_config_status
 from device_operator.render.manifests import render
 from device_operator.runtime.errors import InvalidSpecError
 from device_operator.spec.acceptance import InForce, Rejected, Standing
@@ -60,6 +63,7 @@ def status(
     limits: StatusSettings | None = None,
     validate: bool = True,
     conflicts: tuple[Overlap, ...] = (),
+    unchecked: tuple[str, ...] = (),
     **seen: Any,
 ) -> dict[str, Any]:
     """The status; pods and inventories are on the current template and configuration unless they say else.
@@ -73,7 +77,7 @@ def status(
     else:
         in_force = InForce(generation - (rejected is not None), found)
         assigned = assignment(found, nodes=nodes, others=[])
-        assigned = dataclasses.replace(assigned, overlaps=(*assigned.overlaps, *conflicts))
+        assigned = dataclasses.replace(assigned, overlaps=(*assigned.overlaps, *conflicts), unchecked=unchecked)
         manifests = render(LAB, found, SETTINGS)
         current = {m.pool: m for m in manifests}
         seen["pods"] = tuple(
@@ -81,20 +85,28 @@ def status(
             for p in seen.get("pods", ())
         )
         seen["inventories"] = tuple(
-            dataclasses.replace(i, status={"observedConfigHash": current[i.status["poolName"]].config_hash, **i.status})
+            dataclasses.replace(i, status=_on_the_current(i.status, {p: m.config_hash for p, m in current.items()}))
             for i in seen.get("inventories", ())
         )
-    found = compute(
+    computed = compute(
         Standing(ref=LAB, generation=generation, rejected=rejected, in_force=in_force, lost=lost),
         observed=Observed(now=NOW, nodes=nodes, **seen),
-        previous=previous or {},
+        previous=read_config_status(previous),
         assigned=assigned,
         manifests=manifests,
         settings=limits,
     )
+    written: dict[str, Any] = encode(computed)
+    assert read_config_status(written) == computed
     if validate:
-        jsonschema.validate(found, strict(SCHEMA))
-    return found
+        jsonschema.validate(written, strict(SCHEMA))
+    return written
+
+
+def _on_the_current(status: InventoryStatus | None, hashes: dict[str, str]) -> InventoryStatus | None:
+    if status is None or status.observed_config_hash:
+        return status
+    return dataclasses.replace(status, observed_config_hash=hashes[status.pool_name])
 
 
 def conditions(found: dict[str, Any]) -> dict[str, tuple[str, str]]:

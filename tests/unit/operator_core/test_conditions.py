@@ -1,5 +1,6 @@
 """Accepted, Progressing and Degraded, and when they change."""
 
+from device_agent.contract.reasons import ConditionReason
 from device_operator.render.manifests import render
 from device_operator.spec.placement import Overlap
 from device_operator.status.observed import ApplyProblem
@@ -123,7 +124,11 @@ def test_later_overlaps_degrade_and_do_not_revoke():
 
 
 def test_a_name_that_another_objects_agent_serves_too_degrades_and_is_told_on_the_node():
-    meet = (Overlap("node-0001", "ResourceConflict", "default", "other", ("example.com/ttyS0",), reported=True),)
+    meet = (
+        Overlap(
+            "node-0001", ConditionReason.RESOURCE_CONFLICT, "default", "other", ("example.com/ttyS0",), reported=True
+        ),
+    )
     seen = fleet(2)
     seen["inventories"] = (inventory("node-0000"), inventory("node-0001", resources=[counts(registered=False)]))
     found = status(**seen, conflicts=meet)
@@ -139,7 +144,15 @@ def test_a_name_that_another_objects_agent_serves_too_degrades_and_is_told_on_th
 def test_devices_that_another_object_offers_too_degrade_and_hide_no_other_fault():
     names = (KVM, "example.com/other")
     meet = tuple(
-        Overlap(f"node-000{n}", "DeviceConflict", "default", "other", names, reported=True, device="0000:3b:00.0")
+        Overlap(
+            f"node-000{n}",
+            ConditionReason.DEVICE_CONFLICT,
+            "default",
+            "other",
+            names,
+            reported=True,
+            device="0000:3b:00.0",
+        )
         for n in (0, 1)
     )
     seen = fleet(2)

@@ -96,6 +96,6 @@ def test_a_rejected_edit_does_not_hide_what_containers_lack():
 
 def test_a_rejected_edit_does_not_make_a_missing_driver_a_refusal():
     found = spec({"resources": [{"name": GPU, "preset": "nvidia-gpu-cdi"}]})
-    silent = inventory(resources=[counts(GPU, healthy=0, message="driver not loaded")])
+    silent = inventory(resources=[counts(GPU, healthy=0, reason="DriverUnavailable", message="driver not loaded")])
     (only,) = after_a_rejected_edit(found, inventories=(silent,))["nodes"]
     assert only["reason"] == "DriverUnavailable"

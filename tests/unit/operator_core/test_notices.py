@@ -1,8 +1,10 @@
 """Events about conditions and devices."""
 
+from dataclasses import replace
 from typing import Any
 
-from device_operator.status.notices import health_transitions, transitions
+from device_agent.contract.status import read_config_status
+from device_operator.status.notices import Notice, health_transitions, transitions
 from device_operator.status.observed import InventoryView
 from unit.operator_core.build import (
     KVM,
@@ -13,7 +15,11 @@ from unit.operator_core.statuses import CRASH, WRONG, fleet, status
 
 
 def notices(old: dict[str, Any], new: dict[str, Any]) -> list[tuple[str, str]]:
-    return [(n.type, n.reason) for n in transitions(old, new)]
+    return [(n.type, n.reason) for n in told_of(old, new)]
+
+
+def told_of(old: dict[str, Any], new: dict[str, Any]) -> tuple[Notice, ...]:
+    return transitions(read_config_status(old), read_config_status(new))
 
 
 def test_a_first_visit_tells_acceptance_and_readiness():
@@ -42,7 +48,7 @@ def test_each_refused_edit_is_told():
     first = status(WRONG)
     again = status(WRONG, previous=first, generation=2)
     assert notices(first, again) == [("Warning", "InvalidSpec")]
-    assert transitions({}, first)[0].key != transitions(first, again)[0].key
+    assert told_of({}, first)[0].key != told_of(first, again)[0].key
 
 
 def told(old: list[InventoryView], new: list[InventoryView]) -> list[tuple[str, str]]:
@@ -58,6 +64,18 @@ def test_health_transitions_are_told_by_device():
     assert told([good], [inventory(devices=[device("b")])]) == []
     hangs = inventory(devices=[device("a", health="Unknown", message="NVML hangs"), device("b")])
     assert told([good], [hangs]) == [("DeviceUnknown", f"{KVM} a on node node-1 is Unknown: NVML hangs")]
+
+
+def test_of_a_device_that_a_cut_list_has_lost_nothing_is_told():
+    bad = inventory(devices=[device("a", health="Unhealthy", reason="Missing"), device("b")])
+    cut = inventory(devices=[device("b")], devicesOmitted=1)
+    assert told([bad], [cut]) == []
+    assert told([cut], [bad]) == [("DeviceUnhealthy", f"{KVM} a on node node-1 is Unhealthy: Missing")]
+
+
+def test_of_an_inventory_that_cannot_be_read_nothing_is_told():
+    bad = inventory(devices=[device("a", health="Unhealthy")])
+    assert told([bad], [replace(bad, status=None, unreadable="status.devices: must be a list")]) == []
 
 
 def test_a_device_that_is_unhealthy_at_first_sight_is_told_under_a_key_that_stays():

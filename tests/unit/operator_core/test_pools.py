@@ -1,16 +1,16 @@
 """Which nodes belong to a pool, and which generation is accepted beside the others."""
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 import pytest
+from device_agent.contract.reasons import ConditionReason
 from device_operator.spec.acceptance import Rejected, rejection
-from device_operator.spec.placement import NodeView, OtherConfig, Overlap, assignment, describe, matches
+from device_operator.spec.placement import Assignment, NodeView, OtherConfig, Overlap, assignment, describe, matches
 from device_operator.spec.wording import name_nodes
 from device_operator.status.conflicts import with_reported
+from device_operator.status.observed import InventoryView
 from unit.operator_core.build import KVM, LAB, NOW, ago, counts, device, entry, inventory, node, pools, spec
-
-if TYPE_CHECKING:
-    from device_operator.status.observed import InventoryView
 
 
 def labelled(name: str, **labels: str) -> NodeView:
@@ -170,7 +170,7 @@ STRANGER = other(held=spec(resources=[entry("example.com/else")]))
 
 def test_a_name_that_two_objects_come_to_on_a_node_is_told():
     (found,) = meeting([counts(TAKEN), counts("example.com/else")], others=[STRANGER])
-    assert found == Overlap("node-1", "ResourceConflict", "default", "other", (TAKEN,), reported=True)
+    assert found == Overlap("node-1", ConditionReason.RESOURCE_CONFLICT, "default", "other", (TAKEN,), reported=True)
     assert describe([found]).startswith(
         "DevicePluginConfig other serves example.com/ttyS0 on node node-1, which pool default matches too"
     )
@@ -200,13 +200,17 @@ def sharing_hardware(theirs: list[dict[str, Any]], ours: list[dict[str, Any]]) -
         inventory(resources=[counts("nvidia.com/gpu")], devices=ours),
         inventory(owner="uid-other", resources=[counts("nvidia.com/gpu.shared")], devices=theirs),
     ]
+    return assigned_with(seen).overlaps
+
+
+def assigned_with(seen: list[InventoryView]) -> Assignment:
     return with_reported(
         assignment(spec(resources=[entry("nvidia.com/gpu")]), nodes=NODES[:1], others=[]),
         others=[STRANGER],
         on_node=lambda _: seen,
         mine=LAB,
         agents_of=lambda _: {"node-1"},
-    ).overlaps
+    )
 
 
 def gpu(number: int = 0, *, name: str = "nvidia.com/gpu", **fields: Any) -> dict[str, Any]:
@@ -219,7 +223,9 @@ SHARED = "nvidia.com/gpu.shared"
 def test_devices_that_two_objects_offer_under_two_names_are_told():
     (found,) = sharing_hardware([gpu(1, name=SHARED), gpu(2, name=SHARED)], [gpu(2), gpu(1), gpu(0)])
     names = ("nvidia.com/gpu", SHARED)
-    assert found == Overlap("node-1", "DeviceConflict", "default", "other", names, reported=True, device=GPU.format(1))
+    assert found == Overlap(
+        "node-1", ConditionReason.DEVICE_CONFLICT, "default", "other", names, reported=True, device=GPU.format(1)
+    )
     assert describe([found]).startswith(
         f"DevicePluginConfig other offers devices that pool default offers too, on node node-1, such as {GPU.format(1)}, "
         "as nvidia.com/gpu, nvidia.com/gpu.shared: a pod may get what another one holds; put such devices into one object"
@@ -239,6 +245,41 @@ def test_devices_that_two_objects_offer_under_two_names_are_told():
 )
 def test_what_is_no_conflict_of_devices(theirs: Any, ours: Any):
     assert sharing_hardware(theirs, ours) == ()
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "unchecked"),
+    [
+        ({}, {}, ()),
+        ({"devicesOmitted": 3}, {}, ("node-1",)),
+        ({}, {"devicesOmitted": 3}, ("node-1",)),
+        ({"devicesOmitted": 3, "devices": []}, {}, ("node-1",)),
+    ],
+    ids=["whole", "theirs cut", "ours cut", "theirs cut to nothing"],
+)
+def test_where_a_list_was_cut_no_conflict_found_is_not_none(theirs: Any, ours: Any, unchecked: tuple[str, ...]):
+    seen = [
+        inventory(resources=[counts("nvidia.com/gpu")], **{"devices": [gpu(0)], **ours}),
+        inventory(owner="uid-other", resources=[counts(SHARED)], **{"devices": [gpu(1, name=SHARED)], **theirs}),
+    ]
+    found = assigned_with(seen)
+    assert (found.overlaps, found.unchecked) == ((), unchecked)
+
+
+def test_a_conflict_that_cut_lists_show_is_told():
+    seen = [
+        inventory(resources=[counts("nvidia.com/gpu")], devices=[gpu(0)], devicesOmitted=3),
+        inventory(owner="uid-other", resources=[counts(SHARED)], devices=[gpu(0, name=SHARED)], devicesOmitted=3),
+    ]
+    found = assigned_with(seen)
+    assert ([o.reason for o in found.overlaps], found.unchecked) == ([ConditionReason.DEVICE_CONFLICT], ())
+
+
+def test_an_inventory_that_cannot_be_read_is_no_conflict_and_cannot_be_compared():
+    theirs = inventory(owner="uid-other", resources=[counts(SHARED)], devices=[gpu(0, name=SHARED)])
+    ours = inventory(resources=[counts("nvidia.com/gpu")], devices=[gpu(0)])
+    found = assigned_with([ours, replace(theirs, status=None, unreadable="status.devices: must be a list")])
+    assert (found.overlaps, found.unchecked) == ((), ("node-1",))
 
 
 def test_a_pci_function_is_one_whoever_reports_it():

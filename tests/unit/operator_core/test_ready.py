@@ -40,7 +40,10 @@ def test_no_device_is_ready_with_a_reason():
 
 def test_ready_points_at_degraded_where_a_driver_keeps_the_devices_away():
     found = spec({"resources": [{"name": GPU, "preset": "nvidia-gpu-cdi"}]})
-    silent = inventory(resources=[counts(GPU, devices=0, registered=False, message="no driver")], devices=[])
+    silent = inventory(
+        resources=[counts(GPU, devices=0, registered=False, reason="DriverUnavailable", message="no driver")],
+        devices=[],
+    )
     found = status(found, nodes=(node(),), pods=(pod(),), inventories=(silent,))
     assert conditions(found)["Ready"] == ("True", "NoDevices")
     assert message(found, "Ready").endswith("(DriverUnavailable: see Degraded)")

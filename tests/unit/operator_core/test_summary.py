@@ -1,10 +1,13 @@
 """Counts and lists of a status, and its bound in bytes."""
 
 import json
+from typing import Any
 
+from device_agent.contract.status import read_config_status
 from device_operator.spec.wording import rfc3339
 from device_operator.status.nodes import StatusSettings
 from device_operator.status.notices import transitions
+from device_operator.status.observed import InventoryView
 from device_operator.status.summary import size
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,7 +22,7 @@ from unit.operator_core.build import (
     pod,
     spec,
 )
-from unit.operator_core.statuses import CRASH, READY_BEFORE, WRONG, conditions, fleet, status
+from unit.operator_core.statuses import CRASH, READY_BEFORE, WRONG, conditions, fleet, message, status
 
 
 def test_resources_are_counted_over_the_nodes():
@@ -93,8 +96,9 @@ def test_a_status_that_could_not_be_written_is_told_by_the_same_events_later():
     after = status(**fleet(1), previous=before)
     later = json.loads(json.dumps(after).replace(rfc3339(NOW), "2026-06-01T12:00:09Z"))
     assert later != after
-    assert transitions(before, later) == transitions(before, after) != ()
-    assert {n.key for n in transitions({}, later)} == {n.key for n in transitions({}, after)}
+    none, first, second, third = map(read_config_status, ({}, before, later, after))
+    assert transitions(first, second) == transitions(first, third) != ()
+    assert {n.key for n in transitions(none, second)} == {n.key for n in transitions(none, third)}
 
 
 def test_a_big_fleet_is_cut_in_order_and_counted():
@@ -129,6 +133,65 @@ def test_a_small_fleet_is_not_cut():
     assert not [key for key in found if key.endswith("Omitted")]
     assert len(found["nodes"]) == 20
     assert all(len(n["devices"]) == 1 for n in found["nodes"])
+
+
+def cut(on: str = "node-1", **status: Any) -> InventoryView:
+    """An inventory of 2,000 devices that lists two of them, one Unhealthy and one Unknown."""
+    return inventory(
+        on,
+        resources=[counts(devices=2000, healthy=1900, unknown=300)],
+        devices=[device("a", health="Unhealthy", reason="Missing"), device("b", health="Unknown", reason="NoAnswer")],
+        devicesOmitted=1998,
+        **status,
+    )
+
+
+def test_devices_that_a_cut_list_lacks_are_counted_all_the_same():
+    found = status(nodes=(node(),), pods=(pod(),), inventories=(cut(),))
+    assert found["summary"]["devices"] == "1600/2000"
+    assert found["summary"]["unhealthy"] == 100
+    assert (len(found["unhealthyDevices"]), found["unhealthyDevicesOmitted"]) == (1, 99)
+    (only,) = found["nodes"]
+    assert (only["state"], only["reason"]) == ("Serving", "DevicesUnhealthy")
+    assert only["message"].startswith("100 of 2000 devices Unhealthy: a (Missing)")
+    assert conditions(found)["Degraded"] == ("True", "DevicesUnhealthy")
+    degraded = message(found, "Degraded")
+    assert "100 devices Unhealthy on node node-1: Missing 1; 99 of them are not listed" in degraded
+    assert "300 devices Unknown on node node-1: NoAnswer 1; 299 of them are not listed" in degraded
+
+
+def test_a_list_that_was_cut_to_nothing_hides_no_broken_device():
+    gone = inventory(resources=[counts(devices=9, healthy=2)], devices=[], devicesOmitted=9)
+    found = status(nodes=(node(),), pods=(pod(),), inventories=(gone,))
+    assert (found["nodes"][0]["reason"], found["summary"]["unhealthy"]) == ("DevicesUnhealthy", 7)
+    assert conditions(found)["Degraded"] == ("True", "DevicesUnhealthy")
+    assert found["unhealthyDevicesOmitted"] == 7
+
+
+def test_resources_that_were_cut_are_in_the_counts_and_their_node_is_not_without_devices():
+    totals = {"devices": 5, "healthy": 4, "capacity": 50, "allocated": 6}
+    seen = inventory(resources=[], devices=[], summary=totals, resourcesOmitted=2, devicesOmitted=5)
+    found = status(nodes=(node(),), pods=(pod(),), inventories=(seen,))
+    assert found["summary"] == {"nodes": "1/1", "devices": "4/5", "capacity": 50, "allocated": 6, "unhealthy": 1}
+    assert found["nodes"][0]["state"] == "Serving"
+
+
+def test_holders_that_were_cut_hide_no_collision_that_is_listed():
+    both = [{"namespace": "ml", "pod": "a", "container": "train"}]
+    gpus = spec({"resources": [{"name": n, "preset": "nvidia-gpu-env"} for n in ("e.com/a", "e.com/b")]})
+    seen = inventory(
+        resources=[counts("e.com/a"), counts("e.com/b")],
+        devices=[device(n, resource=n, allocatedTo=both) for n in ("e.com/a", "e.com/b")],
+        holdersOmitted=40,
+    )
+    found = status(gpus, nodes=(node(),), pods=(pod(),), inventories=(seen,))
+    assert found["nodes"][0]["reason"] == "EnvCollision"
+
+
+def test_a_pool_says_where_devices_of_two_objects_could_not_be_compared():
+    found = status(nodes=(node(),), pods=(pod(),), inventories=(inventory(),), unchecked=("node-1", "elsewhere"))
+    assert "the inventories of node node-1 do not list all devices" in found["pools"][0]["message"]
+    assert conditions(found)["Degraded"][0] == "False"
 
 
 def test_what_an_inventory_left_out_is_counted():

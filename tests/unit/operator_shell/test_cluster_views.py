@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from device_agent.select import limits, selection
+from device_agent.contract.inventory import InventoryDevice, InventoryResource, InventoryStatus
+from device_agent.contract.reasons import DeviceHealth
 from device_operator.cluster import views
 from device_operator.cluster.apply import RESTARTED_AT, wanted_from
 from device_operator.cluster.cache import ClusterCache
@@ -75,28 +76,46 @@ def test_a_silent_kubelet_is_told_from_one_that_is_not_ready(status: str, why: s
 def test_an_inventory_keeps_what_the_status_tells() -> None:
     view = views.inventory(INVENTORY, None, now=NOW)
     assert (view.node, view.config, view.owner_uid, view.heartbeat_seen) == ("n", "c", "owner", NOW)
-    assert view.status["devices"] == ({"id": "a", "resource": "r", "health": "Healthy"},)
-    assert "excluded" not in view.status
+    assert view.status == InventoryStatus(
+        resources=(InventoryResource(name="r", devices=1),),
+        devices=(InventoryDevice(id="a", resource="r", health=DeviceHealth.HEALTHY),),
+    )
 
 
-def test_of_excluded_devices_the_entries_that_are_refused_are_kept() -> None:
-    excluded = [
-        {"id": "a", "entry": "example.com/a", "reason": "TooManyIds"},
-        {"id": "b", "entry": "example.com/a", "reason": "TooManyIds"},
-        {"id": "c", "entry": "example.com/c", "reason": "Excluded"},
-        {"id": "devices[0]", "entry": "example.com/d", "reason": "NothingFound", "message": "devices[0]: no file"},
-    ]
+def test_of_what_is_excluded_only_where_nothing_was_found_is_kept() -> None:
+    looked = {"id": "devices[0]", "entry": "example.com/d", "reason": "NothingFound", "message": "devices[0]: no file"}
+    excluded = [{"id": "a", "entry": "example.com/a", "reason": "TooManyIds"}, looked]
     seen = views.inventory(changed(INVENTORY, excluded=excluded), None, now=NOW)
-    assert seen.status["refusedEntries"] == ("example.com/a",)
-    assert seen.status["nothingFound"] == ("example.com/d: devices[0]: no file",)
-    assert "excluded" not in seen.status
-    assert views.NOTHING_FOUND == selection.NOTHING_FOUND
-    assert {limits.TOO_MANY_IDS, limits.TOO_MANY_NAMES, limits.NAME_TAKEN} == views.REFUSALS
+    assert seen.status is not None
+    assert [(e.entry, e.message) for e in seen.status.excluded] == [("example.com/d", "devices[0]: no file")]
 
 
-def test_an_inventory_that_was_never_written_has_an_empty_status() -> None:
+def test_an_inventory_that_was_never_written_has_no_status_and_is_not_unreadable() -> None:
     empty = {key: value for key, value in INVENTORY.items() if key != "status"}
-    assert views.inventory(empty, None, now=NOW).status == {}
+    view = views.inventory(empty, None, now=NOW)
+    assert (view.status, view.unreadable) == (None, "")
+
+
+@pytest.mark.parametrize(
+    ("status", "path"),
+    [
+        ({"devices": [{"id": "a", "resource": "r"}]}, "status.devices[0].health"),
+        ({"devices": ["a"]}, "status.devices[0]"),
+        ({"devices": {}}, "status.devices"),
+        ({"resources": [{"devices": 1}]}, "status.resources[0].name"),
+        ({"summary": 3}, "status.summary"),
+    ],
+)
+def test_what_of_an_inventory_cannot_be_read_is_named(status: dict[str, Any], path: str) -> None:
+    view = views.inventory(changed(INVENTORY, **status), None, now=NOW)
+    assert view.status is None
+    assert view.unreadable.startswith(f"{path}: ")
+    assert (view.node, view.owner_uid, view.heartbeat) == ("n", "owner", "t1")
+
+
+def test_what_a_newer_agent_says_is_passed_over() -> None:
+    newer = changed(INVENTORY, trend=[1], devices=[{"id": "a", "resource": "r", "health": "Healthy", "offered": True}])
+    assert views.inventory(newer, None, now=NOW).status == views.inventory(INVENTORY, None, now=NOW).status
 
 
 def test_a_heartbeat_is_seen_when_it_moves() -> None:
@@ -133,7 +152,7 @@ def test_only_news_makes_a_pass() -> None:
         clock[0] = NOW + timedelta(seconds=after)
         cache.inventories.learn(raw)
         (kept,) = cache.inventories_of("c")
-        assert kept.status["lastHeartbeatTime"] == raw["status"]["lastHeartbeatTime"]
+        assert kept.heartbeat == raw["status"]["lastHeartbeatTime"]
         return enqueued
 
     assert told(changed(INVENTORY, lastHeartbeatTime="t2"), after=50) == []

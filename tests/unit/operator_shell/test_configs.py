@@ -78,6 +78,7 @@ def test_others_count_with_what_they_hold_and_with_what_was_not_rejected() -> No
 
     def judged(name: str, status: str, *, observed: int) -> dict[str, Any]:
         condition = {"type": "Accepted", "status": status, "observedGeneration": observed}
+        condition |= {"reason": "Accepted", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
         return {**config(name, generation=2), "status": {"conditions": [condition]}}
 
     for raw in (

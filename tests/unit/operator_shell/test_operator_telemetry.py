@@ -5,6 +5,8 @@ import logging
 import sys
 
 from aiohttp import ClientSession
+from device_agent.contract.inventory import InventoryResource, InventoryStatus
+from device_agent.contract.status import ConditionStatus, ConfigCondition, ConfigStatus, PoolNodes, PoolStatus
 from device_operator.runtime.logs import JsonFormatter, TextFormatter
 from device_operator.runtime.metrics import Telemetry
 from device_operator.runtime.probes import Health, serve
@@ -35,10 +37,13 @@ def test_json_carries_fields_and_exceptions() -> None:
 def test_devices_are_counted_by_pool_resource_and_health_until_the_object_is_gone() -> None:
     seen = Telemetry()
     # the agent goes on offering what it does not know, and counts it as healthy
-    resource = {"name": "r", "devices": 4, "healthy": 3, "capacity": 8, "allocated": 3}
-    devices = [{"id": "a", "resource": "r", "health": "Unknown"}]
-    statuses = [{"poolName": "p", "resources": [resource], "devices": devices}] * 2
-    seen.report("c", {"conditions": [{"type": "Ready", "status": "Unknown"}]}, statuses)
+    resource = InventoryResource(name="r", devices=4, healthy=3, unknown=1, capacity=8, allocated=3)
+    statuses = [InventoryStatus(pool_name="p", resources=(resource,))] * 2
+    ready = ConfigCondition(
+        type="Ready", status=ConditionStatus.UNKNOWN, last_transition_time="t", reason="NoReadyNodes", message=""
+    )
+    pool = PoolStatus(name="p", nodes=PoolNodes(matched=3, ready=2))
+    seen.report("c", ConfigStatus(conditions=(ready,), pools=(pool,)), statuses)
     text = generate_latest(seen.registry).decode()
     for line in (
         'device_operator_devices{config="c",health="Healthy",pool="p",resource="r"} 4.0',
@@ -46,6 +51,8 @@ def test_devices_are_counted_by_pool_resource_and_health_until_the_object_is_gon
         'device_operator_devices{config="c",health="Unknown",pool="p",resource="r"} 2.0',
         'device_operator_capacity{config="c",pool="p",resource="r"} 16.0',
         'device_operator_allocated{config="c",pool="p",resource="r"} 6.0',
+        'device_operator_nodes{config="c",pool="p",state="matched"} 3.0',
+        'device_operator_nodes{config="c",pool="p",state="ready"} 2.0',
         'device_operator_config_condition{config="c",status="Unknown",type="Ready"} 1.0',
         'device_operator_config_condition{config="c",status="True",type="Ready"} 0.0',
     ):

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from device_agent.contract.status import read_config_status
 from device_operator.status.pacing import LastWrite, Pace, wait
 
 PACE = Pace(seconds=5, holders_seconds=30, bytes_per_second=16384)
@@ -12,12 +13,40 @@ BASE: dict[str, Any] = {
     "observedGeneration": 1,
     "summary": {"nodes": "2/2", "devices": "4/4", "capacity": 4, "allocated": 1, "unhealthy": 0},
     "conditions": [
-        {"type": "Ready", "status": "True", "reason": "Served", "message": "2 of 2", "observedGeneration": 1},
-        {"type": "Progressing", "status": "True", "reason": "Rolling", "message": "1 of 2", "observedGeneration": 1},
+        {
+            "lastTransitionTime": "t",
+            "type": "Ready",
+            "status": "True",
+            "reason": "Served",
+            "message": "2 of 2",
+            "observedGeneration": 1,
+        },
+        {
+            "lastTransitionTime": "t",
+            "type": "Progressing",
+            "status": "True",
+            "reason": "Rolling",
+            "message": "1 of 2",
+            "observedGeneration": 1,
+        },
     ],
     "resources": [{"name": "example.com/a", "devices": 4, "allocated": 1}],
-    "nodes": [{"name": "n", "devices": [{"id": "a", "allocatedTo": [{"pod": "p"}]}], "resources": [{"allocated": 1}]}],
+    "nodes": [
+        {
+            "name": "n",
+            "state": "Serving",
+            "devices": [{"id": "a", "allocatedTo": [{"pod": "p"}]}],
+            "resources": [{"allocated": 1}],
+        }
+    ],
 }
+
+
+def waits(old: dict[str, Any], new: dict[str, Any], *, last: LastWrite | None, now: float) -> float | None:
+    before, after = read_config_status(old), read_config_status(new)
+    assert before.conditions
+    assert after.conditions
+    return wait(before, after, last=last, now=now, pace=PACE)
 
 
 def _ready_false(status: Any) -> None:
@@ -69,14 +98,14 @@ def _holders_and_count(status: Any) -> None:
 def test_seconds_until_a_change_is_written(edit: Callable[[Any], None], size: int, expected: float | None) -> None:
     new = copy.deepcopy(BASE)
     edit(new)
-    assert wait(BASE, new, last=LastWrite(at=100, size=size), now=101, pace=PACE) == expected
+    assert waits(BASE, new, last=LastWrite(at=100, size=size), now=101) == expected
 
 
 def test_the_first_write_of_a_process_does_not_wait() -> None:
-    assert wait(BASE, {**BASE, "pools": []}, last=None, now=0, pace=PACE) == 0
+    assert waits(BASE, {**BASE, "pools": [{"name": "p"}]}, last=None, now=0) == 0
 
 
 def test_a_change_that_has_waited_long_enough_is_due() -> None:
     new = copy.deepcopy(BASE)
     _holders(new)
-    assert wait(BASE, new, last=LastWrite(at=0, size=10), now=31, pace=PACE) == 0
+    assert waits(BASE, new, last=LastWrite(at=0, size=10), now=31) == 0

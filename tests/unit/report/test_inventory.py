@@ -221,14 +221,14 @@ def test_an_entry_that_gives_too_many_names_has_a_line_of_its_own_beside_those_t
 
 
 def test_why_a_resource_is_not_registered_stands_beside_what_else_is_wrong_with_it() -> None:
-    resource = ResourceState(
-        name="example.com/x", entry="example.com/x", devices=(), capacity=0, allocated=0, healthy=0, message="no driver"
-    )
-    shot = TableSnapshot(resources=(resource,), excluded=(), refused={}, holders_known=True)
+    name = "example.com/nic"
     foreign = RegistrationState(registered=False, since=None, message="theirs", reason=NodeReason.FOREIGN_PLUGIN)
-    told = observed(registrations={"example.com/x": foreign})
-    (row,) = valid(inventory.build(shot, told, identity=WHO, limit=LIMIT))["resources"]
-    assert (row["registered"], row["reason"], row["message"]) == (False, "ForeignPlugin", "theirs; no driver")
+    told = observed(registrations={name: foreign})
+    for found, reason in (((device(),), "ForeignPlugin"), ((), "DriverUnavailable")):
+        resource = replace(snapshot(*found).resources[0], message="no driver")
+        shot = TableSnapshot(resources=(resource,), excluded=(), refused={}, holders_known=True)
+        (row,) = valid(inventory.build(shot, told, identity=WHO, limit=LIMIT))["resources"]
+        assert (row["registered"], row["reason"], row["message"]) == (False, reason, "theirs; no driver")
 
 
 @pytest.mark.parametrize(
