@@ -56,18 +56,29 @@ def with_reported(
                     continue
                 if node not in agents_of(rival) or node not in agents_of(mine.name):
                     continue
-                both = sorted(ours.keys() & _entries(inventory).keys())
-                both = [name for name in both if (node, rival, ours[name]) not in told]
-                if both:
-                    found.append(
-                        Overlap(node, ConditionReason.RESOURCE_CONFLICT, pool, rival, tuple(both), reported=True)
-                    )
+                if conflict := _resource_conflict(node, pool, rival, ours=ours, theirs=_entries(inventory), told=told):
+                    found.append(conflict)
                 theirs = offered_hardware(inventory)
                 if conflict := _device_conflict(node, pool, rival, mine=mine_here, theirs=theirs):
                     found.append(conflict)
                 elif not (mine_here.complete and theirs.complete):
                     unchecked.add(node)
     return replace(assigned, overlaps=(*assigned.overlaps, *found), unchecked=tuple(sorted(unchecked)))
+
+
+def _resource_conflict(
+    node: str,
+    pool: str,
+    rival: str,
+    *,
+    ours: Mapping[str, str],
+    theirs: Mapping[str, str],
+    told: Container[tuple[str, str, str]],
+) -> Overlap | None:
+    both = sorted(name for name in ours.keys() & theirs.keys() if (node, rival, ours[name]) not in told)
+    if not both:
+        return None
+    return Overlap(node, ConditionReason.RESOURCE_CONFLICT, pool, rival, tuple(both), reported=True)
 
 
 def _device_conflict(node: str, pool: str, rival: str, *, mine: "Hardware", theirs: "Hardware") -> Overlap | None:
