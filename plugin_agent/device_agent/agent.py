@@ -132,10 +132,11 @@ class Agent:
             settings=settings,
             listeners=GpuListeners(looked=self._looked, xid=self._health.xid, found=self._scan_soon),
         )
+        self._feeds = (self._gpus,)
         self._scans = ScanLoop(
             Scanner(roots),
             configuration=self._configuration,
-            gpus=self._gpus,
+            feeds=self._feeds,
             table=self._table,
             metrics=self._metrics,
             settings=settings,
@@ -146,7 +147,12 @@ class Agent:
                 applied=self._scanned,
             ),
         )
-        self._nodes = NodeWatch(roots.dev, changed=self._scan_soon, settings=settings)
+        self._nodes = NodeWatch(
+            roots.dev,
+            changed=self._scan_soon,
+            settings=settings,
+            of_drivers={feed.kind: feed.nodes for feed in self._feeds},
+        )
         self._kubelet_seen: object = None
         self._transitions = Transitions()
         self._offering = False
@@ -284,11 +290,11 @@ class Agent:
             self._offering = True
             self._tasks.keep("allocatable", lambda: self._allocatable.watch(self._served.registrations))
         self._changed(scan.changed)
-        if not self._gpus.awaited:
+        if not any(feed.awaited for feed in self._feeds):
             self._worth_telling.set()
         document, snapshot = scan.accepted.document, self._table.snapshot()
         self._nodes.follow(document)
-        self._tasks.once("features", lambda: self._gpu_report.scanned(document, scan.gpus, snapshot))
+        self._tasks.once("features", lambda: self._gpu_report.scanned(document, self._gpus.view, snapshot))
         self._tasks.once("keep", lambda: self._keeper.keep(scan.accepted))  # a disk that hangs must not stop scans
 
     def _configured(self) -> None:
@@ -334,9 +340,9 @@ class Agent:
 
     def _wait_for(self, name: str) -> str:
         """A driver that starts may take its time; one that hangs is told by its deadline, and waited for no more."""
-        if self._gpus.awaited and any(devices.nvml for devices in self._table.entry(name).devices):
-            return "the NVIDIA driver has not answered yet"
-        return ""
+        kinds = {devices.kind for devices in self._table.entry(name).devices}
+        awaited = (feed.driver for feed in self._feeds if feed.awaited and feed.kind in kinds)
+        return next((f"{driver} has not answered yet" for driver in awaited), "")
 
     # What others see
 

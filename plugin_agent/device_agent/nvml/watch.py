@@ -13,11 +13,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from device_agent.contract.attributes import NVML
 from device_agent.contract.document import Document, Resource
+from device_agent.discovery.driver import NodeNames, Opener
 from device_agent.discovery.source import Roots
 from device_agent.nvml.access import Access
 from device_agent.nvml.model import GpuSample, GpuState, NvmlView, XidEvent
 from device_agent.nvml.session import NvmlSession
+from device_agent.nvml.source import opener
 from device_agent.runtime.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -40,7 +43,14 @@ class Listeners:
 
 
 class GpuWatch:
-    """`run` is its task; without an entry that asks for NVIDIA devices it loads nothing."""
+    """`run` is its task; without an entry that asks for NVIDIA devices it loads nothing.
+
+    To the scan loop it is a `discovery.driver.DriverFeed`.
+    """
+
+    kind: Final = NVML
+    driver: Final = "the NVIDIA driver"
+    nodes: Final = (NodeNames("", "nvidia"), NodeNames("nvidia-caps", "nvidia"))
 
     def __init__(
         self, *, driver_root: Path, access: Access, roots: Roots, settings: Settings, listeners: Listeners
@@ -63,7 +73,12 @@ class GpuWatch:
         """The driver was asked for the first time, and has neither answered nor run out of time."""
         return self._session is not None and self._view is None
 
-    async def for_scan(self, document: Document) -> NvmlView | None:
+    @property
+    def view(self) -> NvmlView | None:
+        """The last answer; None while there is none, or nobody asks for its devices."""
+        return self._view
+
+    async def for_scan(self, document: Document) -> Opener | None:
         """What the driver tells now, or told last when it takes its time; None where nobody asks for its devices."""
         if not any(map(_asks, document.resources)):
             await self._let_go()
@@ -79,7 +94,7 @@ class GpuWatch:
                 async with asyncio.timeout(self._settings.nvml_first):
                     await done
             self._waiting.discard(done)
-        return self._view
+        return opener(self._view, document)
 
     async def sample(self) -> Sequence[GpuSample]:
         """Telemetry; nothing while no entry asks for NVIDIA devices, or the driver hangs."""

@@ -12,7 +12,7 @@ from typing import Final
 from device_agent.contract import names
 from device_agent.contract.document import Resource
 from device_agent.select.grouping import DUPLICATE, Exclude, Made
-from device_agent.select.identity import Ids, better_unit
+from device_agent.select.identity import Ids, better_unit, held_numbers
 from device_agent.select.unit import Unit
 
 MAX_DEVICES: Final = "MaxDevices"
@@ -38,6 +38,7 @@ class Limits:
         self._taken = taken
         self._held = held
         self._exclude = exclude
+        self._held_numbers = held_numbers(held) if resource.max_devices else {}
 
     def within(self, made: Iterable[Made]) -> tuple[Unit, ...]:
         """Those that the node takes, in the order of their ids; they are taken from here on."""
@@ -50,13 +51,13 @@ class Limits:
     def _unique(self, made: Iterable[Made]) -> list[Made]:
         kept: list[Made] = []
         ours = Ids()
-        for one in sorted(made, key=lambda m: (m.unit.id, m.draft.attribute)):
+        for one in sorted(made, key=lambda m: m.unit.id):
             if other := self._taken.ids.holder(one.unit) or ours.holder(one.unit):
-                unit = better_unit(one.draft.members[0].find)
+                unit = better_unit(one.finds[0])
                 message = (
                     f"the id {one.unit.id} is that of a device of {other}: give one of the two a unit such as {unit}"
                 )
-                self._exclude(one.draft.members, DUPLICATE, message)
+                self._exclude(one.finds, DUPLICATE, message)
             else:
                 ours.add(one.unit)
                 kept.append(one)
@@ -71,10 +72,16 @@ class Limits:
         for one in made:
             if one.unit.id not in kept:
                 message = f"maxDevices: {most} of {len(made)} are offered, the first in the order of their ids"
-                self._exclude(one.draft.members, MAX_DEVICES, message)
+                self._exclude(one.finds, MAX_DEVICES, message)
         return [one for one in made if one.unit.id in kept]
 
     def _is_held(self, unit: Unit) -> bool:
+        number = self._held_numbers.get(unit.id)
+        if number is not None and number < unit.replicas:
+            return True
+        if len(names.replica_id(unit.id, unit.replicas - 1)) < names.MAX_ID:
+            return False
+        # the ids of its replicas are cut, and cannot be read back
         return bool(self._held) and any(names.replica_id(unit.id, n) in self._held for n in range(unit.replicas))
 
     def _within_names(self, made: list[Made]) -> list[Made]:
@@ -115,7 +122,7 @@ class Limits:
     def _without(self, made: list[Made], left_out: Mapping[str, tuple[str, str]]) -> list[Made]:
         for one in made:
             if one.unit.resource in left_out:
-                self._exclude(one.draft.members, *left_out[one.unit.resource])
+                self._exclude(one.finds, *left_out[one.unit.resource])
         return [one for one in made if one.unit.resource not in left_out]
 
 

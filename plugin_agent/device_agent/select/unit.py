@@ -95,9 +95,11 @@ class Selection:
     """Units in the order of entries and ids. `refused`: rendered resource or entry name -> why it is not served.
 
     `notes`: entry name -> why a source of it finds nothing on this node.
+    `vanished`: source -> what to tell of a device of it that is no longer found, where there is more to say.
     """
 
     units: tuple[Unit, ...]
     excluded: tuple[Excluded, ...]
     refused: Mapping[str, str]
     notes: Mapping[str, str] = field(default_factory=dict)
+    vanished: Mapping[str, str] = field(default_factory=dict)

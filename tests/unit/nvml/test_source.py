@@ -7,6 +7,7 @@ import pytest
 from device_agent.contract.document import Document, parse_resource
 from device_agent.discovery.scanner import Scanner
 from device_agent.nvml.model import NvmlView, unanswered
+from device_agent.nvml.source import opener
 from device_agent.select.selection import select
 from device_agent.select.unit import Identity, Selection
 from unit.nvml.conftest import GpuNode, MakeDriver, MakeNode
@@ -22,7 +23,9 @@ def entry(name: str, *devices: dict, **fields: object) -> dict:
 def chosen(node: GpuNode, view: NvmlView | None, *entries: dict, known: frozenset[str] = frozenset()) -> Selection:
     document = Document(resources=tuple(parse_resource(e, path="resources") for e in entries))
     scanner = Scanner(node.roots)
-    return select(document, scanner.scan(document, nvml=view, known=known), exists=scanner.exists)
+    return select(
+        document, scanner.scan(document, drivers={"nvml": opener(view, document)}, known=known), exists=scanner.exists
+    )
 
 
 def ids(selection: Selection) -> dict[str, list[str]]:
