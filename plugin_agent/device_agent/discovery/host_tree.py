@@ -24,6 +24,8 @@ MAX_LINKS: Final = 40
 
 _GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.ENXIO})
 """The object is not there, or went away while we looked."""
+_SHOWN: Final = 160
+"""Characters of a path in a message."""
 _BLANKS = b" \t\r\n\0"
 _REPLACED = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, 0xFFFD], "_")
 _REPLACED |= dict.fromkeys(map(ord, "\t\r\n\v\f"), " ")
@@ -42,11 +44,13 @@ class UnreadableError(AgentError):
     """A path of the node that exists and cannot be read. The message has the path as the node calls it, and why."""
 
     def __init__(self, path: str, why: str) -> None:
-        super().__init__(f"{path!r}: {why}" if _odd(path) else f"{path}: {why}")
+        super().__init__(f"{_shown(path)}: {why}")
 
 
-def _odd(path: str) -> bool:
-    return not (path.isprintable() and path.isascii())
+def _shown(path: str) -> str:
+    """A path as a message can hold it."""
+    short = path if len(path) <= _SHOWN else f"{path[:_SHOWN]}…"
+    return short if path.isascii() and path.isprintable() else ascii(short)
 
 
 class HostTree:
@@ -139,7 +143,10 @@ class HostTree:
                 found = found.rpartition("/")[0]
                 continue
             step = f"{found}/{name}" if found else name
-            target = self._target(step)
+            try:
+                target = self._target(step)
+            except UnreadableError as error:
+                raise error if step == path else UnreadableError(self.host(path), f"it leads to {error}") from error
             if target is None:
                 return None
             if not target:
