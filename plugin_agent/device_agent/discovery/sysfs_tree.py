@@ -119,16 +119,14 @@ class SysfsTree:
             readable: list[PciFunction] = []
             unreadable: list[FoundDevice] = []
             for name in self.sys.names(PCI_DEVICES):
-                where = path = None
-                with self.boundary.around(
-                    attributes.PCI, name, self.sys.host(f"{PCI_DEVICES}/{name}"), into=unreadable
-                ):
+                link, path = f"{PCI_DEVICES}/{name}", None
+                with self.boundary.around(attributes.PCI, name, self.sys.host(link), into=unreadable):
                     path = self.member(PCI_DEVICES, name)
                 if path is None:
                     continue
-                where = self.sys.host(path)
-                with self.boundary.around(attributes.PCI, name, where, into=unreadable, sysfs_path=path):
-                    if function := self._read_function(path):
+                with self.boundary.around(attributes.PCI, name, self.sys.host(path), into=unreadable, sysfs_path=path):
+                    self._functions[path] = function = self._read_function(path)
+                    if function is not None:
                         readable.append(function)
             self._bus = PciBus(tuple(sorted(readable, key=lambda f: f.address)), tuple(unreadable))
         return self._bus

@@ -13,12 +13,11 @@ from device_agent.contract import names
 from device_agent.contract.document import DeviceNode, Inject, Mount, OwnNodes
 from device_agent.contract.template import POSITION, MissingAttributeError, Template, parse_template
 from device_agent.runtime.errors import AgentError
-from device_agent.select.found import FoundDevice
+from device_agent.select.found import FoundDevice, Reason
 from device_agent.select.kernel_names import matcher
 from device_agent.select.unit import Grants, MountGrant, NodeGrant
 
 T = TypeVar("T")
-Problem = tuple[str, str]
 
 MISSING_ATTRIBUTE: Final = "MissingAttribute"
 UNSAFE_VALUE: Final = "UnsafeValue"
@@ -42,7 +41,7 @@ class UnusableDeviceError(AgentError):
 
 def render(
     inject: Inject, members: Sequence[FoundDevice], *, exists: Callable[[str], bool]
-) -> tuple[Grants, Problem | None]:
+) -> tuple[Grants, Reason | None]:
     """The grants of a unit, and what makes it unhealthy, (reason, message), or None.
 
     Values are rendered for each member, equal ones dropped; a member that lacks an attribute is passed over
@@ -203,7 +202,7 @@ def _mount(mount: Mount, attributes: Mapping[str, str]) -> MountGrant:
     )
 
 
-def _own_nodes(inject: Inject, members: Sequence[FoundDevice], into: dict[str, NodeGrant]) -> Problem | None:
+def _own_nodes(inject: Inject, members: Sequence[FoundDevice], into: dict[str, NodeGrant]) -> Reason | None:
     specs = [(i, spec) for i, spec in enumerate(inject.device_nodes) if spec.own]
     met: set[int] = set()
     owners: dict[str, Mapping[str, str]] = {}
@@ -246,7 +245,7 @@ def _own_grant(spec: DeviceNode, node: str, attributes: Mapping[str, str]) -> No
 
 def _companions(
     inject: Inject, members: Sequence[FoundDevice], into: dict[str, NodeGrant], exists: Callable[[str], bool]
-) -> Problem | None:
+) -> Reason | None:
     problem = None
     for i, spec in enumerate(inject.device_nodes):
         if not spec.host_path:

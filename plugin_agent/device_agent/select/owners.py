@@ -35,8 +35,8 @@ class Owners:
     """Who has which sysfs paths and nodes. First come, first served."""
 
     def __init__(self) -> None:
-        # of those below a place, one owner for each source and group answers every question
-        self._places: Places[Owner] = Places(kind=lambda owner: (owner.resource, owner.entry, owner.group))
+        # one owner for each source and group answers every question about a place
+        self._places: Places[tuple[str, int, str | None], Owner] = Places()
         self._nodes: dict[str, Owner] = {}
         self._groups: set[tuple[str, str]] = set()
 
@@ -52,7 +52,7 @@ class Owners:
             if found is not None and not found.same_group(owner):
                 return found
         for path in paths:
-            self._places.add(path, owner)
+            self._places.add(path, owner, kind=(owner.resource, owner.entry, owner.group))
         for node in nodes:
             self._nodes.setdefault(node, owner)
         if owner.group is not None:
@@ -69,8 +69,7 @@ class Owners:
     def _related(self, path: str, owner: Owner) -> Iterator[Owner]:
         if (same := self._places.at(path)) is not None:
             yield same
-        yield from (above for above in self._places.above(path) if not above.same_source(owner))
-        yield from (below for below in self._places.below(path) if not below.same_source(owner))
+        yield from (other for _, other in self._places.related(path) if not other.same_source(owner))
 
 
 def own_nodes(find: FoundDevice) -> tuple[str, ...]:

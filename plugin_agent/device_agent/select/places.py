@@ -1,47 +1,46 @@
-"""Places in sysfs and who is at them. Pure.
+"""Places in sysfs and what is at them. Pure.
 
-Two devices are the same hardware when one's sysfs path is the other's, or lies below it. This index answers which
-earlier ones are at a path, above it, or below it, in the time that the path's depth takes.
+Two devices are the same hardware when one's sysfs path is the other's, or lies below it. This index answers what is
+at a path, above it or below it, in a time that grows with the path's depth and not with the number of devices.
 """
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Hashable, Iterator
 from typing import Generic, TypeVar
 
+Kind = TypeVar("Kind", bound=Hashable)
 T = TypeVar("T")
 
 
-class Places(Generic[T]):
-    """Items by their paths. `kind`: of the items below one place, the first of each kind is kept.
+class Places(Generic[Kind, T]):
+    """Items by their paths. Of the items of one kind at, or below, one place the first answers for all the others.
 
     Without kinds, a bus with 20,000 devices below it would be gone through for each of them.
     """
 
-    def __init__(self, kind: Callable[[T], Hashable]) -> None:
-        self._kind = kind
-        self._at: dict[str, T] = {}
-        self._below: dict[str, dict[Hashable, T]] = {}
+    def __init__(self) -> None:
+        self._at: dict[str, dict[Kind, T]] = {}
+        self._below: dict[str, dict[Kind, T]] = {}
 
-    def add(self, path: str, item: T) -> None:
-        """The first at a path has it."""
-        if self._at.setdefault(path, item) is item:
-            kind = self._kind(item)
-            for above in ancestors(path):
-                self._below.setdefault(above, {}).setdefault(kind, item)
+    def __bool__(self) -> bool:
+        return bool(self._at)
+
+    def add(self, path: str, item: T, *, kind: Kind) -> None:
+        self._at.setdefault(path, {}).setdefault(kind, item)
+        for above in _ancestors(path):
+            self._below.setdefault(above, {}).setdefault(kind, item)
 
     def at(self, path: str) -> T | None:
-        return self._at.get(path)
+        """The first item at the path itself."""
+        return next(iter(self._at.get(path, {}).values()), None)
 
-    def above(self, path: str) -> Iterator[T]:
-        """The items that `path` lies below, nearest first."""
-        return (self._at[above] for above in ancestors(path) if above in self._at)
-
-    def below(self, path: str) -> Iterator[T]:
-        """One item of each kind that lies below `path`."""
-        return iter(self._below.get(path, {}).values())
+    def related(self, path: str) -> Iterator[tuple[Kind, T]]:
+        """(kind, item) of each kind at every place above the path, nearest first, then of those below the path."""
+        for above in _ancestors(path):
+            yield from self._at.get(above, {}).items()
+        yield from self._below.get(path, {}).items()
 
 
-def ancestors(path: str) -> Iterator[str]:
-    """The paths that `path` lies below, nearest first."""
+def _ancestors(path: str) -> Iterator[str]:
     while "/" in path:
         path = path.rpartition("/")[0]
         yield path
