@@ -10,8 +10,9 @@ import logging
 from collections.abc import Iterator
 from typing import Final
 
+from device_agent.contract.reasons import ExclusionReason
 from device_agent.discovery.host_tree import UnreadableError
-from device_agent.select.found import UNREADABLE, FoundDevice
+from device_agent.select.found import FoundDevice
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ class Boundary:
                     name=name,
                     sysfs_path=sysfs_path,
                     attributes={"name": name},
-                    left_out=(UNREADABLE, self.explain(error, place)),
+                    left_out=(ExclusionReason.UNREADABLE, self.explain(error, place)),
                     label=label,
                 )
             )

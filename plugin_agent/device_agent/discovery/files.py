@@ -2,16 +2,14 @@
 
 import posixpath
 from contextlib import AbstractContextManager
-from typing import Final
 
 from device_agent.contract.attributes import FILES
 from device_agent.contract.document import DeviceEntry
+from device_agent.contract.reasons import ExclusionReason
 from device_agent.discovery.host_tree import host_paths
 from device_agent.discovery.sysfs_tree import SysfsTree, numa, trailing_index
 from device_agent.select.found import FoundDevice
 from device_agent.select.kernel_names import is_literal, matcher
-
-NOT_A_DEVICE: Final = "NotADevice"
 
 
 class DeviceFiles:
@@ -123,5 +121,5 @@ def _no_device(name: str, path: str) -> FoundDevice:
         label=path,
         sysfs_path=None,
         attributes={"name": name, "path": path},
-        left_out=(NOT_A_DEVICE, f"{path} is neither a device node nor a directory that holds one"),
+        left_out=(ExclusionReason.NOT_A_DEVICE, f"{path} is neither a device node nor a directory that holds one"),
     )

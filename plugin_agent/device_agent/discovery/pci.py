@@ -6,11 +6,12 @@ from typing import Final
 
 from device_agent.contract.attributes import PCI
 from device_agent.contract.document import DeviceEntry, PciSource
+from device_agent.contract.reasons import DeviceReason
 from device_agent.discovery import iommu
 from device_agent.discovery.host_tree import host_paths
 from device_agent.discovery.iommu import IommuGroups
-from device_agent.discovery.sysfs_tree import NODE_MISSING, OwnNodes, PciFunction, SysfsTree
-from device_agent.select.found import FoundDevice, Reason
+from device_agent.discovery.sysfs_tree import OwnNodes, PciFunction, SysfsTree
+from device_agent.select.found import FoundDevice, Problem
 from device_agent.select.kernel_names import matcher, restricts
 
 _NOIOMMU: Final = "vfio-noiommu"
@@ -22,7 +23,7 @@ class PciFunctions:
 
     def __init__(self, tree: SysfsTree) -> None:
         self._tree = tree
-        self._nodes: dict[str, tuple[OwnNodes, Reason | None]] = {}
+        self._nodes: dict[str, tuple[OwnNodes, Problem | None]] = {}
 
     def scan(self, entry: DeviceEntry, *, owner: str, wanted: frozenset[str]) -> tuple[FoundDevice, ...]:  # noqa: ARG002
         assert entry.pci is not None
@@ -74,17 +75,17 @@ class PciFunctions:
             self._groups,
         )
 
-    def _own_nodes(self, function: PciFunction) -> tuple[OwnNodes, Reason | None]:
+    def _own_nodes(self, function: PciFunction) -> tuple[OwnNodes, Problem | None]:
         if function.on_vfio:
             return self._vfio_nodes(function)
         own = self._tree.own_nodes(function.path, foreign=lambda path: self._tree.function(path) is not None)
         return own, own.problem
 
-    def _vfio_nodes(self, function: PciFunction) -> tuple[OwnNodes, Reason | None]:
+    def _vfio_nodes(self, function: PciFunction) -> tuple[OwnNodes, Problem | None]:
         """The group's node and the container's (Linux Documentation/driver-api/vfio.rst)."""
         if function.iommu_group is None:
             text = f"{function.address} is bound to {function.driver} and has no IOMMU group: enable the IOMMU"
-            return OwnNodes((), ()), (NODE_MISSING, text)
+            return OwnNodes((), ()), (DeviceReason.DEVICE_NODE_MISSING, text)
         name = self._tree.sys.text(f"kernel/iommu_groups/{function.iommu_group}/name")
         prefix = "noiommu-" if name == _NOIOMMU else ""
         nodes = (f"vfio/{prefix}{function.iommu_group}", iommu.VFIO_CONTAINER)
@@ -95,7 +96,10 @@ class PciFunctions:
         if not own.missing:
             return own, None
         missing = ", ".join(f"/dev/{n}" for n in own.missing)
-        return own, (NODE_MISSING, f"{missing} of IOMMU group {function.iommu_group} does not exist")
+        return own, (
+            DeviceReason.DEVICE_NODE_MISSING,
+            f"{missing} of IOMMU group {function.iommu_group} does not exist",
+        )
 
 
 def with_group(find: FoundDevice, function: PciFunction, groups: IommuGroups) -> FoundDevice:

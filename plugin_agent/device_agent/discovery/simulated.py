@@ -4,6 +4,7 @@ import hashlib
 
 from device_agent.contract.attributes import SIMULATED
 from device_agent.contract.document import DeviceEntry
+from device_agent.contract.reasons import DeviceReason
 from device_agent.select.found import FoundDevice
 
 
@@ -26,7 +27,7 @@ class SimulatedDevices:
             values = {"name": name, "index": str(index)}
             if numa is not None:
                 values["numaNode"] = str(numa)
-            problem = ("SimulatedFault", f"index {index} is listed in simulated.unhealthy")
+            problem = (DeviceReason.SIMULATED_FAULT, f"index {index} is listed in simulated.unhealthy")
             found.append(
                 FoundDevice(
                     source=SIMULATED,

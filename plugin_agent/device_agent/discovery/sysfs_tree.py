@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from device_agent.contract import attributes
+from device_agent.contract.reasons import DeviceReason
 from device_agent.discovery.boundary import Boundary
 from device_agent.discovery.host_tree import DevTree, HostTree, UnreadableError
 from device_agent.discovery.source import Roots
-from device_agent.select.found import FoundDevice, Reason
-
-NODE_MISSING: Final = "DeviceNodeMissing"
+from device_agent.select.found import FoundDevice, Problem
 
 PCI_DEVICES: Final = "bus/pci/devices"
 
@@ -57,11 +56,11 @@ class OwnNodes:
     missing: tuple[str, ...]
 
     @property
-    def problem(self) -> Reason | None:
+    def problem(self) -> Problem | None:
         if not self.missing:
             return None
         names = ", ".join(f"/dev/{name}" for name in self.missing)
-        return NODE_MISSING, f"{names} is announced by the kernel and does not exist in /dev"
+        return DeviceReason.DEVICE_NODE_MISSING, f"{names} is announced by the kernel and does not exist in /dev"
 
 
 @dataclass(frozen=True, slots=True)

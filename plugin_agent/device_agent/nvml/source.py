@@ -5,14 +5,11 @@ from typing import Final
 
 from device_agent.contract.attributes import NVML
 from device_agent.contract.document import DeviceEntry, Document, NvmlKind
+from device_agent.contract.reasons import DeviceReason, ExclusionReason
 from device_agent.discovery.driver import Opener
-from device_agent.discovery.sysfs_tree import NODE_MISSING, PCI_DEVICES, PciFunction, SysfsTree, numa
+from device_agent.discovery.sysfs_tree import PCI_DEVICES, PciFunction, SysfsTree, numa
 from device_agent.nvml.model import Gpu, Mig, NvmlView
-from device_agent.select.found import UNREADABLE, FoundDevice, Reason
-
-MIG_ENABLED: Final = "MigEnabled"
-MIG_DISABLED: Final = "MigDisabled"
-NO_MIG_DEVICES: Final = "NoMigDevices"
+from device_agent.select.found import FoundDevice, LeftOut, Problem
 
 _NVIDIA: Final = "10de"
 _DISPLAY: Final = "03"
@@ -102,13 +99,19 @@ class NvmlDevices:
             name=function.address,
             sysfs_path=function.path,
             attributes=self._tree.attributes(function.path, name=function.address, wanted=wanted),
-            left_out=(UNREADABLE, "the driver has this GPU and cannot show it: reset it, or reboot the node"),
+            left_out=(
+                ExclusionReason.UNREADABLE,
+                "the driver has this GPU and cannot show it: reset it, or reboot the node",
+            ),
         )
 
     def _gpu(self, gpu: Gpu, wanted: frozenset[str]) -> FoundDevice:
         left_out = None
         if gpu.mig_mode:
-            left_out = MIG_ENABLED, "MIG mode is enabled: its MIG devices are found by nvml: {kind: MIG}"
+            left_out = (
+                ExclusionReason.MIG_ENABLED,
+                "MIG mode is enabled: its MIG devices are found by nvml: {kind: MIG}",
+            )
         return self._found(gpu, self._values(gpu, wanted), uuid=gpu.uuid, left_out=left_out)
 
     def _migs(self, gpu: Gpu, wanted: frozenset[str]) -> Iterator[FoundDevice]:
@@ -116,9 +119,15 @@ class NvmlDevices:
             return  # that GPUs without MIG have no MIG devices is no news
         if not gpu.migs:
             reason = (
-                (NO_MIG_DEVICES, "MIG mode is enabled and there is no MIG device: nvidia-smi mig -cgi <profile> -C")
+                (
+                    ExclusionReason.NO_MIG_DEVICES,
+                    "MIG mode is enabled and there is no MIG device: nvidia-smi mig -cgi <profile> -C",
+                )
                 if gpu.mig_mode
-                else (MIG_DISABLED, "MIG mode is disabled: as a whole GPU it is found by nvml: {kind: GPU}")
+                else (
+                    ExclusionReason.MIG_DISABLED,
+                    "MIG mode is disabled: as a whole GPU it is found by nvml: {kind: GPU}",
+                )
             )
             yield self._found(gpu, self._values(gpu, wanted), uuid=gpu.uuid, left_out=reason)
         for mig in gpu.migs:
@@ -140,7 +149,7 @@ class NvmlDevices:
         if mig.profile:
             values["profile"] = mig.profile
         else:
-            left_out = UNREADABLE, "the driver tells no profile of this MIG device"
+            left_out = ExclusionReason.UNREADABLE, "the driver tells no profile of this MIG device"
         return self._found(gpu, values, uuid=mig.uuid, mig=mig, left_out=left_out)
 
     def _found(
@@ -150,7 +159,7 @@ class NvmlDevices:
         *,
         uuid: str,
         mig: Mig | None = None,
-        left_out: Reason | None,
+        left_out: LeftOut | None,
     ) -> FoundDevice:
         wanted = [f"/dev/nvidia{gpu.minor}"] if gpu.minor >= 0 else []
         wanted += mig.caps if mig else ()
@@ -201,15 +210,18 @@ class NvmlDevices:
         return values | {name: value for name, value in told.items() if value}
 
 
-def _missing(gpu: Gpu, mig: Mig | None, missing: list[str]) -> Reason | None:
+def _missing(gpu: Gpu, mig: Mig | None, missing: list[str]) -> Problem | None:
     """What stands in the way of an entry that gives out device nodes."""
     if gpu.minor < 0:
-        return NODE_MISSING, "the driver does not tell the number of the GPU's node"
+        return DeviceReason.DEVICE_NODE_MISSING, "the driver does not tell the number of the GPU's node"
     if mig and len(mig.caps) < 2:
-        return NODE_MISSING, "/proc/driver/nvidia-caps/mig-minors does not name its capability nodes"
+        return (
+            DeviceReason.DEVICE_NODE_MISSING,
+            "/proc/driver/nvidia-caps/mig-minors does not name its capability nodes",
+        )
     if missing:
         advice = ": nvidia-modprobe makes it" if mig else ""
-        return NODE_MISSING, f"{', '.join(missing)} does not exist{advice}"
+        return DeviceReason.DEVICE_NODE_MISSING, f"{', '.join(missing)} does not exist{advice}"
     return None
 
 

@@ -5,16 +5,15 @@ A source hands over everything that selection must know of a device. So selectio
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 from device_agent.contract.document import Match
+from device_agent.contract.reasons import DeviceReason, ExclusionReason
 from device_agent.select.kernel_names import matcher
 
-Reason = tuple[str, str]
-"""(CamelCase reason, message of one line)."""
-
-UNREADABLE: Final = "Unreadable"
-"""The device is there and cannot be read; the message names the path and what happened."""
+Problem = tuple[DeviceReason, str]
+"""(reason, message of one line): why a device that was found cannot work."""
+LeftOut = tuple[ExclusionReason, str]
+"""(reason, message of one line): why a device is not what was asked for, or nobody can tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +58,13 @@ class FoundDevice:
     attributes: Mapping[str, str]
     nodes: tuple[str, ...] = ()
     numa_node: int | None = None
-    problem: Reason | None = None
-    left_out: Reason | None = None
+    problem: Problem | None = None
+    left_out: LeftOut | None = None
     label: str = ""
     unit: str = "name"
     stable_name: bool = False
     shared_nodes: tuple[str, ...] = ()
-    node_problem: Reason | None = None
+    node_problem: Problem | None = None
     parts: tuple[str, ...] = ()
     group: Group | None = None
     absent: Mapping[str, str] = field(default_factory=dict)

@@ -7,19 +7,17 @@ out with the reason, whatever becomes of the others.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from device_agent.contract import attributes, names
 from device_agent.contract.check import UNIT_NODE
 from device_agent.contract.document import Ownership, OwnNodes, Resource
+from device_agent.contract.reasons import ExclusionReason
 from device_agent.contract.template import parse_template
 from device_agent.select import grants
-from device_agent.select.found import FoundDevice, Reason
-from device_agent.select.grants import MISSING_ATTRIBUTE, UNSAFE_VALUE, UnusableDeviceError
+from device_agent.select.found import FoundDevice, Problem
+from device_agent.select.grants import UnusableDeviceError
 from device_agent.select.identity import better_unit, identity
 from device_agent.select.unit import Unit
-
-DUPLICATE: Final = "DuplicateIdentity"
 
 Finds = tuple[FoundDevice, ...]
 
@@ -32,7 +30,7 @@ class Made:
     finds: Finds
 
 
-Exclude = Callable[[Iterable[FoundDevice], str, str], None]
+Exclude = Callable[[Iterable[FoundDevice], ExclusionReason, str], None]
 """(finds, reason, message): these finds are in no unit."""
 
 
@@ -65,12 +63,12 @@ class Grouping:
             attribute = unit_attribute(self._resource, find)
             value = self._resource.name if attribute == UNIT_NODE else find.attributes.get(attribute)
             if value is None:
-                self._exclude([find], MISSING_ATTRIBUTE, _no_unit_message(attribute, find))
+                self._exclude([find], ExclusionReason.MISSING_ATTRIBUTE, _no_unit_message(attribute, find))
                 continue
             finds = grouped.setdefault((attribute, value), [])
             if finds and (other := self._twin(attribute, finds[0], find)):
                 message = f"{attribute} is {value!r}, as of {finds[0].title}: use unit: {other}"
-                self._exclude([find], DUPLICATE, message)
+                self._exclude([find], ExclusionReason.DUPLICATE_IDENTITY, message)
             else:
                 finds.append(find)
         for (attribute, value), finds in grouped.items():
@@ -107,7 +105,7 @@ class Grouping:
             parts=tuple(sorted({part for f in finds for part in f.parts})),
         )
 
-    def _problem(self, finds: Finds) -> Reason | None:
+    def _problem(self, finds: Finds) -> Problem | None:
         """The first member's that concerns the entry: where it gives out no nodes, a missing one is no trouble."""
         gives_nodes = self._resource.inject.own_nodes is not OwnNodes.NONE
         for find in finds:
@@ -134,7 +132,7 @@ class Grouping:
         try:
             return names.resource_name_from(first)
         except ValueError as error:
-            raise UnusableDeviceError(UNSAFE_VALUE, f"name: {error}") from error
+            raise UnusableDeviceError(ExclusionReason.UNSAFE_VALUE, f"name: {error}") from error
 
     def _replicas(self, finds: Finds) -> int:
         for per in self._resource.sharing.per_device:

@@ -8,21 +8,15 @@ What it owns is made into units by `grouping`, as many as `limits` lets it have.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Final
 
 from device_agent.contract.document import Document, Ownership, Resource
-from device_agent.select.found import UNREADABLE, Findings, FoundDevice
+from device_agent.contract.reasons import ExclusionReason
+from device_agent.select.found import Findings, FoundDevice, LeftOut
 from device_agent.select.grouping import Grouping, unit_attribute
 from device_agent.select.kernel_names import natural
 from device_agent.select.limits import Limits, Taken
 from device_agent.select.owners import Owner, Owners
 from device_agent.select.unit import Excluded, Selection, Unit
-
-NOTHING_FOUND: Final = "NothingFound"
-NOT_INCLUDED: Final = "NotIncluded"
-EXCLUDED: Final = "Excluded"
-OWNED: Final = "OwnedByEarlierEntry"
-GROUP_NOT_VIABLE: Final = "GroupNotViable"
 
 
 def select(
@@ -79,13 +73,13 @@ class _Entry:
 
     def looked(self, places: Sequence[str]) -> None:
         """Where the sources of an entry that finds nothing have looked; most nodes of a pool may lack the device."""
-        self._of_sources({i: place for i, place in enumerate(places) if place}, NOTHING_FOUND)
+        self._of_sources({i: place for i, place in enumerate(places) if place}, ExclusionReason.NOTHING_FOUND)
 
     def failed(self, why: Mapping[int, str]) -> None:
         """Which of its sources could not look at all."""
-        self._of_sources(why, UNREADABLE)
+        self._of_sources(why, ExclusionReason.UNREADABLE)
 
-    def _of_sources(self, messages: Mapping[int, str], reason: str) -> None:
+    def _of_sources(self, messages: Mapping[int, str], reason: ExclusionReason) -> None:
         self._node.excluded += [
             Excluded(
                 id=f"devices[{i}]",
@@ -97,7 +91,7 @@ class _Entry:
             for i, message in messages.items()
         ]
 
-    def _exclude(self, finds: Iterable[FoundDevice], reason: str, message: str) -> None:
+    def _exclude(self, finds: Iterable[FoundDevice], reason: ExclusionReason, message: str) -> None:
         self._node.excluded += [
             Excluded(
                 id=find.title,
@@ -112,7 +106,7 @@ class _Entry:
 
     def _selected(self, found: Sequence[Sequence[FoundDevice]]) -> tuple[FoundDevice, ...]:
         chosen: dict[str, FoundDevice] = {}
-        left_out: dict[str, tuple[FoundDevice, str, str]] = {}
+        left_out: dict[str, tuple[FoundDevice, ExclusionReason, str]] = {}
         for number, finds in enumerate(found):
             for find in sorted(finds, key=lambda f: (natural(f.title), f.name)):
                 key = find.hardware
@@ -121,7 +115,14 @@ class _Entry:
                 if why := self._left_out(find, number):
                     left_out.setdefault(key, (find, *why))
                 elif self._exclusive and (earlier := self._taken(find, number)):
-                    left_out.setdefault(key, (find, OWNED, _owned_message(find, earlier, self._resource.name)))
+                    left_out.setdefault(
+                        key,
+                        (
+                            find,
+                            ExclusionReason.OWNED_BY_EARLIER_ENTRY,
+                            _owned_message(find, earlier, self._resource.name),
+                        ),
+                    )
                 else:
                     chosen[key] = find
         for key, (find, reason, message) in left_out.items():
@@ -129,15 +130,18 @@ class _Entry:
                 self._exclude([find], reason, message)
         return tuple(chosen.values())
 
-    def _left_out(self, find: FoundDevice, number: int) -> tuple[str, str] | None:
+    def _left_out(self, find: FoundDevice, number: int) -> LeftOut | None:
         if find.left_out is not None:
             return find.left_out
         for i, match in enumerate(self._resource.devices[number].include):
             if why := find.unmet(match):
-                return NOT_INCLUDED, f"devices[{number}].include[{i}]: {why}"
+                return ExclusionReason.NOT_INCLUDED, f"devices[{number}].include[{i}]: {why}"
         for i, match in enumerate(self._resource.exclude):
             if find.unmet(match) is None:
-                return EXCLUDED, f"exclude[{i}]: {match.attribute} is {find.attributes[match.attribute]!r}"
+                return (
+                    ExclusionReason.EXCLUDED,
+                    f"exclude[{i}]: {match.attribute} is {find.attributes[match.attribute]!r}",
+                )
         return None
 
     def _taken(self, find: FoundDevice, number: int) -> Owner | None:
@@ -156,13 +160,13 @@ class _Entry:
             if find.group is None:
                 yield find
             elif find.group.unviable:
-                self._exclude([find], GROUP_NOT_VIABLE, find.group.unviable)
+                self._exclude([find], ExclusionReason.GROUP_NOT_VIABLE, find.group.unviable)
             elif len(values[find.group.name]) > 1:
                 message = (
                     f"unit {self._resource.unit} would split {find.group.name}, "
                     f"which can only be given away whole: use unit: {find.group.unit}"
                 )
-                self._exclude([find], GROUP_NOT_VIABLE, message)
+                self._exclude([find], ExclusionReason.GROUP_NOT_VIABLE, message)
             else:
                 yield find
 
