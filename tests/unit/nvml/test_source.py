@@ -243,6 +243,13 @@ def test_a_driver_that_hangs_takes_no_device_away(node_of: MakeNode, driver_of: 
     assert after.notes == {"a.com/gpu": "NVML hangs: it does not answer"}
 
 
+def test_of_a_gpu_that_is_no_longer_shown_an_admin_is_told_where_to_look(node_of: MakeNode) -> None:
+    gpu, tty = entry("a.com/gpu", GPU), entry("a.com/tty", {"files": {"paths": ["/dev/tty*"]}})
+    advice = chosen(node_of(0), NvmlView(), gpu, tty).vanished
+    assert list(advice) == ["nvml"]
+    assert "nvidia-smi -L" in advice["nvml"]
+
+
 def test_without_sysfs_the_gpus_are_there_all_the_same(node_of: MakeNode, driver_of: MakeDriver) -> None:
     node = node_of(2)
     node.repartition(1, "1g.5gb", "1g.5gb")
