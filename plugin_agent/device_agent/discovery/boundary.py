@@ -17,7 +17,7 @@ from device_agent.select.found import FoundDevice
 logger = logging.getLogger(__name__)
 
 _MOST: Final = 1000
-"""Defects remembered; beyond these, each one is logged again."""
+"""Defects logged in the life of the process."""
 
 
 class Boundary:
@@ -60,10 +60,9 @@ class Boundary:
         if isinstance(error, UnreadableError):
             return str(error)
         if isinstance(error, OSError):
-            return f"{place}: {error.strerror or error}"
+            return str(UnreadableError(place, error.strerror or str(error)))
         key = (place, type(error))
-        if key not in self._logged:
-            if len(self._logged) < _MOST:
-                self._logged.add(key)
+        if key not in self._logged and len(self._logged) < _MOST:
+            self._logged.add(key)
             logger.error("cannot be read, a defect of the agent", exc_info=error, extra={"path": place})
-        return f"{place}: {error!r}; the agent's log has the details"
+        return str(UnreadableError(place, f"{error!r}; the agent's log has the details"))
