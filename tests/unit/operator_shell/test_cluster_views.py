@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from device_agent.select import limits, selection
+from device_agent.contract.reasons import ExclusionReason
 from device_operator.cluster import views
 from device_operator.cluster.apply import RESTARTED_AT, wanted_from
 from device_operator.cluster.cache import ClusterCache
@@ -96,8 +96,12 @@ def test_of_excluded_devices_the_entries_that_are_refused_are_kept() -> None:
     assert seen.status["refusedEntries"] == ("example.com/a",)
     assert seen.status["nothingFound"] == ("example.com/d: devices[0]: no file",)
     assert "excluded" not in seen.status
-    assert views.NOTHING_FOUND == selection.NOTHING_FOUND
-    assert {limits.TOO_MANY_IDS, limits.TOO_MANY_NAMES, limits.NAME_TAKEN} == views.REFUSALS
+    assert views.NOTHING_FOUND == ExclusionReason.NOTHING_FOUND
+    assert {
+        ExclusionReason.TOO_MANY_IDS,
+        ExclusionReason.TOO_MANY_NAMES,
+        ExclusionReason.NAME_TAKEN,
+    } == views.REFUSALS
 
 
 def test_an_inventory_that_was_never_written_has_an_empty_status() -> None:
