@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from device_agent.allocate.topology import links_of
+from device_agent.contract.attributes import NVML
 from device_agent.contract.document import Document
 from device_agent.discovery.companions import NodeWatch
 from device_agent.discovery.scan_loop import Applied, ScanLoop
@@ -29,7 +29,9 @@ from device_agent.kubelet.allocatable import Allocatable
 from device_agent.kubelet.podresources import HolderPoll, PodResources
 from device_agent.kubelet.registration import KubeletDirectory, Registration
 from device_agent.kubelet.served_names import ServedNames
+from device_agent.nvml import xids
 from device_agent.nvml.access import NOTHING_SET, Access
+from device_agent.nvml.links import links_of
 from device_agent.nvml.model import NvmlView
 from device_agent.nvml.report import GpuReport, Wanted
 from device_agent.nvml.watch import GpuWatch
@@ -108,7 +110,7 @@ class Agent:
         state, roots = NodeState(options.kubelet_dir, object_uid=options.owner), Roots.below(options.host_root)
         self._configuration = Configuration(options.config, state=state)
         self._keeper = Keeper(state, seconds=settings.scan_deadline)
-        self._table = DeviceTable(Document(resources=()))
+        self._table = DeviceTable(Document(resources=()), fault_rules={NVML: xids.rule})
         boot = boot_id(roots.proc)
         self._health = HealthWatch(self._table, state, boot=boot, settings=settings, changed=self._changed)
         self._litter = Litter(
@@ -273,7 +275,7 @@ class Agent:
 
     def _looked(self, view: NvmlView) -> None:
         """The NVIDIA driver was asked."""
-        self._table.apply_links(links_of(view))
+        self._table.apply_links(links_of(view), source=NVML)
         self._health.looked(view)
 
     async def _first_holders(self) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from device_agent.contract.document import Clears, HealthRules
-from device_agent.health.state_machine import Ruling
+from device_agent.health.news import Code, Ruling
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,7 @@ class XidRow:
     clears: Clears = Clears.RESET
 
 
+_LABEL: Final = "XID"
 _RESET: Final = "stop what uses the GPU and reset it"
 _SUPPORT: Final = f"{_RESET}; if it comes again, have the hardware looked at"
 _DRIVER: Final = f"{_RESET}; if it comes again, update the driver"
@@ -72,8 +73,16 @@ _ENDS: Final = {
 }
 
 
-def rule(xid: int, rules: HealthRules) -> Ruling | None:
-    """What an XID means under a resource's rules; None: it is no failure."""
+def code(xid: int) -> Code:
+    """What an XID is called."""
+    return Code(label=_LABEL, number=str(xid))
+
+
+def rule(code: Code, rules: HealthRules) -> Ruling | None:
+    """What an XID means under an entry's rules; None: it is no failure, or the code is no XID."""
+    if code.label != _LABEL:
+        return None
+    xid = int(code.number)
     if xid in rules.ignore_xids:
         return None
     row = _BY_XID.get(xid)
@@ -81,5 +90,11 @@ def rule(xid: int, rules: HealthRules) -> Ruling | None:
     if row is None and given is None:
         return None
     clears = given.clears if given else row.clears if row else Clears.RESET
-    text = f"{row.meaning}; {row.advice}" if row else "named in health.xids; see NVIDIA's XID catalogue"
-    return Ruling(cause=f"Xid{xid}", message=f"XID {xid}: {text}. It {_ENDS[clears]}", clears=clears)
+    meaning = row.meaning if row else "named in health.xids"
+    advice = row.advice if row else "see NVIDIA's XID catalogue"
+    return Ruling(
+        cause=f"Xid{xid}",
+        meaning=meaning,
+        message=f"{code}: {meaning}; {advice}. It {_ENDS[clears]}",
+        clears=clears,
+    )

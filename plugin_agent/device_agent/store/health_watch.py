@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from device_agent.health.conditions import Record
-from device_agent.nvml import judgement
+from device_agent.health.watchlist import Record
+from device_agent.nvml import health_news
 from device_agent.nvml.model import NvmlView, XidEvent
 from device_agent.runtime.settings import Settings
 from device_agent.runtime.worker import Worker, WorkerBusyError
@@ -167,7 +167,7 @@ class HealthWatch:
 
     def looked(self, view: NvmlView) -> None:
         """NVML was looked at."""
-        news = judgement.look(view)
+        news = health_news.look(view)
         self._tell(self._table.apply_health(news, now=time.monotonic(), wall=datetime.now(tz=UTC)))
 
     def xid(self, event: XidEvent) -> None:
@@ -181,7 +181,7 @@ class HealthWatch:
             logger.info("xid", extra={"gpu": event.uuid, "xid": event.xid, "gi": event.gi, "ci": event.ci})
             self._xids[event.uuid, event.xid] = event.at
         before = self._table.health_revision
-        changed = self._table.apply_health(judgement.fault(event), now=time.monotonic(), wall=datetime.now(tz=UTC))
+        changed = self._table.apply_health(health_news.fault(event), now=time.monotonic(), wall=datetime.now(tz=UTC))
         if changed or self._table.health_revision != before:
             self._tell(changed)  # errors of programs, of which there may be hundreds a second, are no news
 

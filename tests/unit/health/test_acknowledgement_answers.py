@@ -23,7 +23,7 @@ def failing() -> Gpus:
 
 
 def words(gpus: Gpus, text: str) -> list[str]:
-    return [answer.words for answer in gpus.table.acknowledge(text, now=gpus.now, wall=gpus.wall)[1]]
+    return [reply.words for reply in gpus.table.acknowledge(text, now=gpus.now, wall=gpus.wall)[1]]
 
 
 RIGHT = f"; what has failed now is GPU-0={SECOND} (Xid79)"
@@ -37,7 +37,7 @@ RIGHT = f"; what has failed now is GPU-0={SECOND} (Xid79)"
         ("GPU-0=", f"GPU-0=: must read <device>=<since>{RIGHT}"),
         ("GPU-0=yesterday", f"GPU-0=yesterday: must read <device>=<since>{RIGHT}"),
         ("GPU-0=2026-01-01 00:00:12", f"GPU-0=2026-01-01 00:00:12: must read <device>=<since>{RIGHT}"),
-        (f"GPU-9={SECOND}", f"GPU-9={SECOND}: no device and no GPU here has this name{RIGHT}"),
+        (f"GPU-9={SECOND}", f"GPU-9={SECOND}: no device here has this name{RIGHT}"),
         ("GPU-0=2026-01-01T00:00:13Z", f"GPU-0=2026-01-01T00:00:13Z: no failure of it began at that moment{RIGHT}"),
         (f"GPU-1={SECOND}", f"GPU-1={SECOND}: it has no failure now"),
         (

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from device_agent.contract.document import Document, HealthRules
-from device_agent.health.conditions import Record
+from device_agent.contract.document import HealthRules
+from device_agent.health.watchlist import Record
 from device_agent.nvml.model import XidEvent
 from device_agent.runtime.settings import Settings
 from device_agent.store.health_watch import HealthWatch
 from device_agent.store.node_state import NodeState
 from device_agent.table.device_table import DeviceTable
-from unit.health.gpus import Gpus, gpu, gpu_resource
+from unit.health.gpus import Gpus, gpu, gpu_resource, new_table
 from unit.health.news import HARMLESS_XID, RESET_XID
 from unit.table.samples import NAME, Steps, resource, selection, unit, wall
 
@@ -25,7 +25,7 @@ QUICK = Settings(health_recall=0.05, health_deadline=0.1, health_retry=0.05)
 async def watch(
     tmp_path: Path, told: list[frozenset[str]], *, state: NodeState | None = None, settings: Settings = QUICK
 ) -> tuple[HealthWatch, DeviceTable]:
-    table = DeviceTable(Document((gpu_resource(),)))
+    table = new_table(gpu_resource())
     table.apply_selection(selection(gpu(0), gpu(1)), now=0.0, wall=wall(0))
     state = state or NodeState(tmp_path, object_uid=UID)
     return HealthWatch(table, state, boot="b", settings=settings, changed=told.append), table
@@ -85,7 +85,7 @@ async def test_what_other_objects_kept_holds_up_nothing_of_our_own(tmp_path: Pat
         gpus.look()
         gpus.xid(RESET_XID, part)
         NodeState(tmp_path, object_uid=uid).remember_health(gpus.table.health_records(), boot_id="b")
-    disk, table = OthersSlow(tmp_path, uid=UID), DeviceTable(Document((gpu_resource(),)))
+    disk, table = OthersSlow(tmp_path, uid=UID), new_table(gpu_resource())
     health = HealthWatch(table, disk, boot="b", settings=QUICK, changed=lambda _: None)
     await health.recall()
     table.apply_selection(selection(gpu(0), gpu(1)), now=1.0, wall=wall(1))
@@ -116,7 +116,7 @@ async def test_a_storm_of_one_error_is_taken_once_and_errors_of_programs_wake_no
     for n in range(50):
         health.xid(replace(event, at=100.0 + n / 1000))
         health.xid(replace(event, at=100.0 + n / 1000, xid=HARMLESS_XID))
-    assert [fault.xid for fault in taken] == [RESET_XID, HARMLESS_XID]
+    assert [fault.code.number for fault in taken] == [str(RESET_XID), str(HARMLESS_XID)]
     assert told == [frozenset({"example.com/dev"})]
     health.xid(replace(event, uuid="GPU-1", at=100.05))
     assert len(told) == 2, "of another GPU it is other news"

@@ -1,4 +1,4 @@
-"""What NVML tells, as the news that the health machinery takes. Pure.
+"""What NVML tells, as the news that `health` takes from any driver. Pure.
 
 A part's name is the GPU's UUID, and for what concerns one MIG device `<GPU>/<gi>/<ci>`, or `<GPU>/<gi>` where the
 event names no compute instance.
@@ -6,7 +6,9 @@ event names no compute instance.
 
 from typing import Final
 
-from device_agent.health.state_machine import NO_ACTION, Answer, Check, Driver, Fault, Look
+from device_agent.contract.attributes import NVML
+from device_agent.health.news import NO_ACTION, Answer, Check, DriverLoad, Fault, Look
+from device_agent.nvml import xids
 from device_agent.nvml.model import Gpu, NvmlView, XidEvent
 
 LOST: Final = "GpuLost"
@@ -20,10 +22,11 @@ RECOVERY_ACTION: Final = "RecoveryActionPending"
 def look(view: NvmlView) -> Look:
     """One look of NVML."""
     if view.unavailable:
-        return Look(checks={}, unanswered=view.unavailable, cause=UNAVAILABLE)
+        return Look(checks={}, source=NVML, unanswered=view.unavailable, cause=UNAVAILABLE)
     return Look(
         checks={gpu.uuid: _check(gpu) for gpu in view.gpus},
-        driver=Driver(module=view.driver_load, epoch=view.epoch),
+        source=NVML,
+        load=DriverLoad(module=view.driver_load, epoch=view.epoch),
     )
 
 
@@ -52,4 +55,5 @@ def _check(gpu: Gpu) -> Check:
 def fault(event: XidEvent) -> Fault:
     """The part that the event names, and its XID."""
     part = "/".join(str(number) for number in (event.uuid, event.gi, event.ci) if number is not None)
-    return Fault(part=part, xid=event.xid, driver=Driver(module=event.driver_load, epoch=event.epoch))
+    load = DriverLoad(module=event.driver_load, epoch=event.epoch)
+    return Fault(part=part, code=xids.code(event.xid), source=NVML, load=load)
