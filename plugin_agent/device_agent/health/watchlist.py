@@ -1,6 +1,7 @@
 """The conditions that are watched, by entry and name, and what only this process knows of each of them."""
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -62,7 +63,7 @@ class Watchlist:
 
     # Looking up
 
-    def entries(self) -> Set[str]:
+    def entries(self) -> AbstractSet[str]:
         """Entries of which anything is known."""
         return self._watched.keys()
 

@@ -50,8 +50,8 @@ MAX_ERRORS: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Listeners:
-    """Called in the thread of the events. `wake`: a look is worth while now."""
+class EventCalls:
+    """What the thread of the events calls. `wake`: a look is worth while now."""
 
     xid: Callable[[XidEvent], None]
     wake: Callable[[], None]
@@ -67,7 +67,7 @@ class _Known:
 
 
 class Driver:
-    """`listeners` None: no events are asked for. `own_dev`: where the library itself opens nodes.
+    """`events` None: none are asked for. `own_dev`: where the library itself opens nodes.
 
     `access`: what an admin has set, for advice.
     """
@@ -77,7 +77,7 @@ class Driver:
         *,
         driver_root: Path,
         roots: Roots,
-        listeners: Listeners | None = None,
+        events: EventCalls | None = None,
         restart_seconds: float = 30.0,
         slow_seconds: float = 30.0,
         own_dev: Path = Path("/dev"),
@@ -87,7 +87,7 @@ class Driver:
         self._clock = clock
         self._root = driver_root
         self._roots = roots
-        self._listeners = listeners
+        self._calls = events
         self._restart_seconds = restart_seconds
         self._slow_seconds = slow_seconds
         self._places = Places(own_dev=own_dev, host_dev=roots.dev, access=access)
@@ -244,15 +244,15 @@ class Driver:
 
     def _listen(self, library: Library) -> None:
         """Events are a convenience: without them looks alone find what is wrong."""
-        if self._listeners is None:
+        if self._calls is None:
             return
-        listeners, epoch, load = self._listeners, self._epoch, self._load
+        calls, epoch, load = self._calls, self._epoch, self._load
 
         def deliver(event: XidEvent) -> None:
             # it may overtake the look that tells of this load
-            listeners.xid(replace(event, epoch=epoch, driver_load=load))
+            calls.xid(replace(event, epoch=epoch, driver_load=load))
 
-        self._events = listen(library, deliver=deliver, wake=listeners.wake)
+        self._events = listen(library, deliver=deliver, wake=calls.wake)
 
     # A look
 

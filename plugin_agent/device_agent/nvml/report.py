@@ -34,6 +34,9 @@ class Wanted:
     features_dir: Path | None = None
 
 
+NOTHING_WANTED: Final = Wanted()
+
+
 class GpuReport:
     """Does nothing that is not wanted. `config`: the DevicePluginConfig's name, which the label file is called by."""
 

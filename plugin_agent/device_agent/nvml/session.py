@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 from device_agent.discovery.source import Roots
 from device_agent.nvml.access import NOTHING_SET, Access
-from device_agent.nvml.driver import CLOSE_SECONDS, Driver, Listeners
+from device_agent.nvml.driver import CLOSE_SECONDS, Driver, EventCalls
 from device_agent.nvml.model import GpuSample, NvmlView, XidEvent, unanswered
 from device_agent.runtime.settings import Settings
 from device_agent.runtime.worker import Worker, WorkerBusyError
@@ -66,7 +66,7 @@ class NvmlSession:
         self._driver = Driver(
             driver_root=driver_root,
             roots=roots,
-            listeners=Listeners(xid=self._xid, wake=self._wake) if events else None,
+            events=EventCalls(xid=self._xid, wake=self._wake) if events else None,
             restart_seconds=settings.nvml_restart,
             slow_seconds=settings.nvml_slow,
             own_dev=own_dev,

@@ -8,20 +8,25 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from device_agent.contract.attributes import NVML
-from device_agent.contract.document import Document, Resource
-from device_agent.discovery.driver import NodeNames, Opener
-from device_agent.discovery.source import Roots
-from device_agent.nvml.access import Access
+from device_agent.contract.document import Document, HealthRules, Resource
+from device_agent.discovery.driver import DriverHost, NodeNames, Opener
+from device_agent.discovery.driver_news import DriverNews
+from device_agent.health.news import Code, Ruling
+from device_agent.nvml import health_news, xids
+from device_agent.nvml.access import NOTHING_SET, Access
+from device_agent.nvml.links import links_of
 from device_agent.nvml.model import GpuSample, GpuState, NvmlView, XidEvent
+from device_agent.nvml.report import NOTHING_WANTED, GpuReport, Wanted
 from device_agent.nvml.session import NvmlSession
 from device_agent.nvml.source import opener
-from device_agent.runtime.settings import Settings
+from device_agent.nvml.storms import Storms
+from device_agent.table.snapshot import TableSnapshot
 
 logger = logging.getLogger(__name__)
 
@@ -34,32 +39,53 @@ _HUNG_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Listeners:
-    """`looked`: each look. `xid`: each event. `found`: a look shows other devices, and no scan waited for it."""
+class Nvidia:
+    """NVIDIA's library as an admin has set it up: a `discovery.driver.DriverSetup`.
 
-    looked: Callable[[NvmlView], None]
-    xid: Callable[[XidEvent], None]
-    found: Callable[[], None]
+    `driver_root`: where the driver is installed. `report`: what is told about GPUs beside serving them.
+    """
+
+    driver_root: Path = Path("/")
+    access: Access = NOTHING_SET
+    report: Wanted = NOTHING_WANTED
+
+    @property
+    def kind(self) -> str:
+        """The source's name in the document."""
+        return NVML
+
+    def fault_rule(self, code: Code, rules: HealthRules) -> Ruling | None:
+        """What an XID means."""
+        return xids.rule(code, rules)
+
+    def open(self, host: DriverHost, news: DriverNews) -> "NvidiaDriver":
+        """The driver for this process."""
+        return NvidiaDriver(self, host=host, news=news)
 
 
-class GpuWatch:
-    """`run` is its task; without an entry that asks for NVIDIA devices it loads nothing.
+class NvidiaDriver:
+    """See the module. It is a `discovery.driver.DriverLibrary`.
 
-    To the scan loop it is a `discovery.driver.DriverFeed`.
+    Without an entry that asks for NVIDIA devices it loads nothing.
     """
 
     kind: Final = NVML
     driver: Final = "the NVIDIA driver"
     nodes: Final = (NodeNames("", "nvidia"), NodeNames("nvidia-caps", "nvidia"))
 
-    def __init__(
-        self, *, driver_root: Path, access: Access, roots: Roots, settings: Settings, listeners: Listeners
-    ) -> None:
-        self._driver_root = driver_root
-        self._access = access
-        self._roots = roots
-        self._settings = settings
-        self._listeners = listeners
+    def __init__(self, setup: Nvidia, *, host: DriverHost, news: DriverNews) -> None:
+        self._setup = setup
+        self._roots = host.roots
+        self._settings = host.settings
+        self._news = news
+        self._report = GpuReport(
+            setup.report,
+            registry=host.registry,
+            config=host.config,
+            sys=host.roots.sys,
+            sample_interval=host.settings.sample_interval,
+        )
+        self._storms = Storms()
         self._session: NvmlSession | None = None
         self._asked = asyncio.Event()
         self._waiting: set[asyncio.Future[None]] = set()
@@ -72,11 +98,6 @@ class GpuWatch:
     def awaited(self) -> bool:
         """The driver was asked for the first time, and has neither answered nor run out of time."""
         return self._session is not None and self._view is None
-
-    @property
-    def view(self) -> NvmlView | None:
-        """The last answer; None while there is none, or nobody asks for its devices."""
-        return self._view
 
     async def for_scan(self, document: Document) -> Opener | None:
         """What the driver tells now, or told last when it takes its time; None where nobody asks for its devices."""
@@ -96,11 +117,23 @@ class GpuWatch:
             self._waiting.discard(done)
         return opener(self._view, document)
 
-    async def sample(self) -> Sequence[GpuSample]:
+    def tasks(self) -> Mapping[str, Callable[[], Coroutine[Any, Any, None]]]:
+        """Looks, and samples where telemetry is wanted."""
+        return {"gpus": self._run, "samples": lambda: self._report.sample(self._sample)}
+
+    def publish(self, snapshot: TableSnapshot) -> None:
+        """The table changed: who holds what now."""
+        self._report.publish(snapshot)
+
+    async def scanned(self, document: Document, snapshot: TableSnapshot) -> None:
+        """After each scan: node labels follow what the driver has shown."""
+        await self._report.scanned(document, self._view, snapshot)
+
+    async def _sample(self) -> Sequence[GpuSample]:
         """Telemetry; nothing while no entry asks for NVIDIA devices, or the driver hangs."""
         return await self._session.sample() if self._session else ()
 
-    async def run(self) -> None:
+    async def _run(self) -> None:
         """Looks, for ever."""
         while True:
             session = self._session
@@ -119,11 +152,18 @@ class GpuWatch:
 
     def _begin(self) -> NvmlSession:
         session = NvmlSession(
-            driver_root=self._driver_root, roots=self._roots, settings=self._settings, access=self._access
+            driver_root=self._setup.driver_root,
+            roots=self._roots,
+            settings=self._settings,
+            access=self._setup.access,
         )
-        session.on_event = self._listeners.xid
+        session.on_event = self._xid
         session.on_wake = self._asked.set
         return session
+
+    def _xid(self, event: XidEvent) -> None:
+        if self._storms.is_news(event):
+            self._news.fault(health_news.fault(event))
 
     async def _let_go(self) -> None:
         session, self._session, self._view = self._session, None, None
@@ -134,12 +174,12 @@ class GpuWatch:
     def _take(self, view: NvmlView) -> None:
         changed = self._view is None or _devices(view) != _devices(self._view)
         self._view, self._looked_at = view, time.monotonic()
-        self._listeners.looked(view)
+        self._news.looked(health_news.look(view), links=links_of(view))
         waited = [done for done in self._waiting if not done.done()]
         for done in waited:
             done.set_result(None)
         if changed and not waited:
-            self._listeners.found()
+            self._news.found()
 
 
 def _asks(resource: Resource) -> bool:
