@@ -9,11 +9,10 @@ from datetime import datetime
 from typing import Final
 
 from device_agent.contract.document import HealthRules
+from device_agent.contract.reasons import DeviceReason
 from device_agent.contract.times import since_text
 from device_agent.health.state_machine import Condition, Failure, State
 
-RECOVERING: Final = "Recovering"
-"""The reason of a device whose checks are good again, but not often enough yet."""
 MAX_TOLD: Final = 512
 """Characters of a message that tells of several failures: the inventory cuts longer ones, and none may be cut off."""
 _BRIEF: Final = 2
@@ -49,7 +48,7 @@ def of(conditions: Sequence[Condition], rules: HealthRules, *, unanswered: str, 
     worst = min(bad, key=lambda c: (c.state is State.RECOVERING, c.since))
     reason, message = worst.cause, worst.message
     if worst.state is State.RECOVERING:
-        reason, message = RECOVERING, _recovering(worst, rules)
+        reason, message = DeviceReason.RECOVERING, _recovering(worst, rules)
     failures = {f.ruling.cause: f for c in bad for f in c.failures}
     if also := _also([f for cause, f in failures.items() if cause != worst.cause]):
         room = MAX_TOLD - len(also)

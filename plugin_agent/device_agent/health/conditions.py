@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from device_agent.contract.document import HealthRules, Resource
+from device_agent.contract.reasons import DeviceReason
 from device_agent.contract.times import since_text
 from device_agent.health import assessment
 from device_agent.health.assessment import Assessment
@@ -36,8 +37,6 @@ from device_agent.health.state_machine import (
 from device_agent.health.watchlist import Kind, Record, Watched, Watchlist
 from device_agent.select.unit import Unit
 
-UNHEALTHY_WHEN: Final = "UnhealthyWhen"
-"""The reason of a device that matches its entry's `health.unhealthyWhen`."""
 _EARLY: Final = 100
 """Faults that are remembered until a configuration is in force."""
 _NONE: Final[frozenset[str]] = frozenset()
@@ -246,7 +245,7 @@ class Conditions:
                 self._list.forget(unit.entry, scan)  # nothing is wrong, which takes no memory
         rules = self._rules[unit.entry]
         if rules.unhealthy_when:
-            check = Check(Answer.BAD, UNHEALTHY_WHEN, unit.unfit) if unit.unfit else Check(Answer.GOOD)
+            check = Check(Answer.BAD, DeviceReason.UNHEALTHY_WHEN, unit.unfit) if unit.unfit else Check(Answer.GOOD)
             watched = self._list.of(unit.entry, check_name, wall=wall)
             return self._list.count(watched, check, rules, now=now, wall=wall) or self.revision != before
         if self._list.get(unit.entry, check_name) is not None:

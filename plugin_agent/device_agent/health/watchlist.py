@@ -8,11 +8,10 @@ from enum import StrEnum
 from typing import Final
 
 from device_agent.contract.document import HealthRules
+from device_agent.contract.reasons import DeviceReason
 from device_agent.health.news import Answer, Check, DriverLoad
 from device_agent.health.state_machine import Condition, checked, over, with_failures
 
-NO_ANSWER: Final = "NoAnswer"
-"""The reason of a device whose last check gave no answer, where nothing better is known: it is what it was before."""
 _TOLERANCE: Final = 0.9
 """Share of the interval after which a check counts: by another clock it may come a little early."""
 
@@ -154,5 +153,5 @@ class Watchlist:
     def unanswered(self, watched: Watched, why: str, cause: str = "") -> bool:
         """Why the last check gave no answer, '' when it gave one. Whether that is new."""
         changed = watched.unanswered != why
-        watched.unanswered, watched.silent = why, cause or (NO_ANSWER if why else "")
+        watched.unanswered, watched.silent = why, cause or (DeviceReason.NO_ANSWER if why else "")
         return changed

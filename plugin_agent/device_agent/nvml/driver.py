@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from device_agent.contract.reasons import DeviceReason
 from device_agent.discovery.source import Roots
 from device_agent.nvml import library as nvml
 from device_agent.nvml.access import NOTHING_SET, Access
@@ -27,8 +28,6 @@ from device_agent.nvml.library import (
 from device_agent.nvml.links import with_links
 from device_agent.nvml.model import Gpu, GpuSample, NvmlView, XidEvent, unanswered
 from device_agent.nvml.reading import (
-    LOST,
-    RESET,
     LinkEnd,
     Reading,
     cap_numbers,
@@ -45,6 +44,8 @@ CLOSE_SECONDS: Final = 2.0
 """For the thread of the events to come back from its wait."""
 LONGEST_RESTARTS: Final = 10
 """Times `restart_seconds`: the longest time between two starts of the library while a GPU is in trouble."""
+_BACK_AFTER_A_START: Final = frozenset({DeviceReason.GPU_LOST, DeviceReason.RESET_REQUIRED})
+"""States of a GPU that only a new start of the library can show to be over."""
 MAX_ERRORS: Final = 32
 """Lines of one look: a driver that fails in one thing often fails in many."""
 
@@ -176,7 +177,7 @@ class Driver:
             return True
         # a GPU that was reset is lost to who had it before: only a new start tells whether it is back
         troubled = self._strangers or any(
-            not g.state.known or {LOST, RESET} & dict(g.state.failures).keys() for g in self._last
+            not g.state.known or _BACK_AFTER_A_START & dict(g.state.failures).keys() for g in self._last
         )
         deaf = self._events is not None and self._events.ended
         if not troubled and not deaf:

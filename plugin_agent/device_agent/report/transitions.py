@@ -3,7 +3,7 @@
 import logging
 from typing import Final
 
-from device_agent.health.assessment import RECOVERING
+from device_agent.contract.reasons import DeviceReason
 from device_agent.table.snapshot import Health, TableSnapshot
 
 logger = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ class Transitions:
                     continue
                 if device.unanswered and (before is None or not before[2]):
                     lines.append((logging.WARNING, "device gives no answer", key, {"error": device.unanswered}))
-                elif device.reason == RECOVERING:
+                elif device.reason == DeviceReason.RECOVERING:
                     lines.append((logging.INFO, "device recovering", key, {}))
                 elif device.health is not Health.HEALTHY:
                     fields = {"reason": device.reason, "error": device.message}

@@ -6,7 +6,7 @@ A sequence is a list of moments. At each, things happen to some GPUs, and the li
 import re
 from dataclasses import dataclass, field
 
-from device_agent.health.assessment import RECOVERING
+from device_agent.contract.reasons import DeviceReason
 from device_agent.health.news import Answer, Check
 from device_agent.table.snapshot import Health
 from hypothesis import assume, event, example, given, settings
@@ -103,7 +103,7 @@ def test_the_list_of_the_kubelet_is_what_is_told(sequence):
 def test_since_moves_with_the_state_or_a_new_failure_and_bad_news_have_a_reason(sequence):
     def state(device) -> tuple:
         healthy = device[0] is Health.HEALTHY
-        return device[0], device[1] == RECOVERING, healthy and bool(device[4])
+        return device[0], device[1] == DeviceReason.RECOVERING, healthy and bool(device[4])
 
     gpus = Gpus(*UNITS)
     before = told(gpus)
