@@ -10,7 +10,7 @@ from device_agent.allocate.topology import Affinity, Spot, affinity
 from device_agent.contract.document import Policy
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.topology.nodes import CUBE_MESH, all_to_all, below_switches, cube_mesh, gpu, named, pcie_pairs, two_sockets
+from unit.allocate.nodes import CUBE_MESH, all_to_all, below_switches, cube_mesh, gpu, named, pcie_pairs, two_sockets
 
 
 def choose(of: Affinity, size: int, *, used: tuple[int, ...] = (), must: tuple[int, ...] = ()) -> tuple[int, ...]:
