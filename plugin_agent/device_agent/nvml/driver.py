@@ -25,10 +25,9 @@ from device_agent.nvml.library import (
     NvmlUnavailableError,
     Places,
 )
-from device_agent.nvml.links import with_links
+from device_agent.nvml.links import LinkEnd, with_links
 from device_agent.nvml.model import Gpu, GpuSample, NvmlView, XidEvent, unanswered
 from device_agent.nvml.reading import (
-    LinkEnd,
     Reading,
     cap_numbers,
     filled,

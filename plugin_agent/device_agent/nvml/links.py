@@ -1,12 +1,24 @@
 """NVLinks between the GPUs that this process sees: from where each link of each GPU leads, and as pairs. Pure."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import Final
 
 from device_agent.allocate.topology import Links, pair
 from device_agent.nvml.model import Gpu, NvmlView
-from device_agent.nvml.reading import LINK_TO_GPU, LINK_TO_SWITCH, LinkEnd
+
+LINK_TO_GPU: Final = 0
+LINK_TO_SWITCH: Final = 2
+"""nvmlIntNvLinkDeviceType_t of nvml.h."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkEnd:
+    """Where one active NVLink leads: a GPU's PCI address, '' for a switch, and NVML's number of its kind."""
+
+    address: str
+    kind: int
 
 
 def with_links(gpus: Iterable[Gpu], ends: Mapping[str, Iterable[LinkEnd]]) -> tuple[Gpu, ...]:

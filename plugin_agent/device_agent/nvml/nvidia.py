@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from device_agent.contract.attributes import NVML
 from device_agent.contract.document import Document, HealthRules, Resource
@@ -23,10 +23,12 @@ from device_agent.nvml.access import NOTHING_SET, Access
 from device_agent.nvml.links import links_of
 from device_agent.nvml.model import GpuSample, GpuState, NvmlView, XidEvent
 from device_agent.nvml.report import NOTHING_WANTED, GpuReport, Wanted
-from device_agent.nvml.session import NvmlSession
 from device_agent.nvml.source import opener
 from device_agent.nvml.storms import Storms
 from device_agent.table.snapshot import TableSnapshot
+
+if TYPE_CHECKING:
+    from device_agent.nvml.session import NvmlSession
 
 logger = logging.getLogger(__name__)
 
@@ -150,7 +152,9 @@ class NvidiaDriver:
                 async with asyncio.timeout(pause):
                     await self._asked.wait()
 
-    def _begin(self) -> NvmlSession:
+    def _begin(self) -> "NvmlSession":
+        from device_agent.nvml.session import NvmlSession  # noqa: PLC0415 - without NVIDIA devices nothing is loaded
+
         session = NvmlSession(
             driver_root=self._setup.driver_root,
             roots=self._roots,

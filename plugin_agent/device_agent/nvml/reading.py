@@ -5,7 +5,7 @@ Numbers are those of nvml.h.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from device_agent.contract.reasons import DeviceReason
@@ -18,11 +18,10 @@ from device_agent.nvml.library import (
     Library,
     NvmlCallError,
 )
+from device_agent.nvml.links import LINK_TO_GPU, LINK_TO_SWITCH, LinkEnd
 from device_agent.nvml.model import Gpu, GpuSample, GpuState, Mig
 
 MAX_LINKS: Final = 36
-LINK_TO_GPU: Final = 0
-LINK_TO_SWITCH: Final = 2
 
 _CORRECTED, _UNCORRECTED, _VOLATILE = 0, 1, 0
 _CLOCK_SM, _CLOCK_MEMORY = 1, 2
@@ -76,14 +75,6 @@ _FACTS: Final = (
     "minor", "pci_address", "model", "memory_mib", "numa_node", "compute_capability", "architecture", "brand",
 )  # fmt: skip
 _PROFILE = re.compile(r" MIG (\d+[cg]\S*)$")
-
-
-@dataclass(frozen=True, slots=True)
-class LinkEnd:
-    """Where one active NVLink leads: a GPU's PCI address, '' for a switch, and NVML's number of its kind."""
-
-    address: str
-    kind: int
 
 
 class Reading:
