@@ -153,7 +153,7 @@ def _alike(spots: Mapping[str, Spot], linked: set[str]) -> dict[object, list[str
         if spot.device in linked or shared[spot.chain, spot.device] > 1:
             key: object = spot
         else:
-            # siblings on one bus are as far from each other as from nobody else
+            # siblings on one bus: all others are equally far from each of them
             key = (spot.chain[:-1], spot.numa_node)
         groups.setdefault(key, []).append(i)
     return groups

@@ -1,4 +1,4 @@
-"""The library from its first initialisation to the last: started, asked, started anew when the driver was reloaded.
+"""The library from start to stop. It is asked, and started again when the driver was reloaded.
 
 Everything here blocks and belongs to one thread at a time; `session` gives it one.
 """
@@ -59,7 +59,7 @@ class EventCalls:
 
 @dataclass(slots=True)
 class _Known:
-    """What was read of a GPU. `facts` and `link_states` None: to be read, the other values are those of before."""
+    """What was read of a GPU. `facts` or `link_states` None: to be read again; all else is of the last reading."""
 
     facts: Gpu | None = None
     link_states: tuple[bool, ...] | None = None
@@ -159,7 +159,7 @@ class Driver:
         return self._samples.take(self._last, enough=enough) if self._started is not None else ()
 
     def hurry(self) -> None:
-        """Whatever is being read ends after the GPU that it has come to; called from another thread, before `close`."""
+        """Ends what is being read after the current GPU. Called from another thread, before `close`."""
         self._hurried = True
 
     def close(self) -> None:
@@ -223,7 +223,7 @@ class Driver:
         self._listen(library)
 
     def _count_loads(self, around: Surroundings) -> None:
-        """A start of ours alone is no load of the driver: what broke a GPU is still there."""
+        """Counts loads of the driver. A new start of the library alone is none: what broke a GPU is still there."""
         known = bool(around.load and self._load)
         if not self._epoch or (around.load != self._load if known else self._gone):
             self._epoch += 1
@@ -288,7 +288,7 @@ class Driver:
     def _gpus(
         self, count: int, caps: dict[str, int], errors: list[str], nameless: dict[int, NvmlCallError]
     ) -> list[Gpu]:
-        """Those that say which they are. Where a slow driver takes the look's time, the rest are as they were."""
+        """The GPUs that tell their UUID. Where a slow driver takes the look's time, the rest stay as they were."""
         found: list[Gpu] = []
         before = {gpu.index: gpu for gpu in self._last} if self._numbered else {}
         first = self._next if self._next < count else 0
@@ -315,7 +315,7 @@ class Driver:
     def _gpu(
         self, index: int, caps: dict[str, int], errors: list[str], nameless: dict[int, NvmlCallError]
     ) -> Gpu | None:
-        """A GPU that says which it is; None, and its error in `nameless`, for one that does not."""
+        """A GPU that tells its UUID. None for one that does not: its error is put into `nameless`."""
         before: Gpu | None = None
         try:
             reading = self._reading(index, errors)
@@ -344,9 +344,9 @@ class Driver:
         return NvmlCallError(nvml.UNKNOWN, str(error))
 
     def _recognised(self, nameless: dict[int, NvmlCallError], found: list[Gpu]) -> list[Gpu]:
-        """GPUs in trouble, that do not say which they are, as those that were there and are not accounted for.
+        """GPUs that do not tell their UUID, taken for those of the last look that are missing now.
 
-        A number alone is no identity: the next start of the library may count them in another order.
+        The index alone is no identity: the next start of the library may count GPUs in another order.
         """
         answered = {gpu.uuid for gpu in found}
         functions = self._started.functions if self._started else frozenset()

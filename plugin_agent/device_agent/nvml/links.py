@@ -22,7 +22,7 @@ class LinkEnd:
 
 
 def with_links(gpus: Iterable[Gpu], ends: Mapping[str, Iterable[LinkEnd]]) -> tuple[Gpu, ...]:
-    """The GPUs with `nvlinks` and `via_switch`; `ends` by UUID. A link to a GPU that is not there leads nowhere."""
+    """The GPUs with `nvlinks` and `via_switch`; `ends` by UUID. Links to GPUs that cannot be seen here are left out."""
     gpus = tuple(gpus)
     by_address = {gpu.pci_address: gpu.uuid for gpu in gpus if gpu.pci_address}
     linked = []

@@ -1,7 +1,7 @@
-"""NVIDIA's driver for the process: asked while a configuration wants its devices, at an interval and when told to.
+"""NVIDIA's driver as the process has it. Asked at an interval and on demand, while a configuration wants its devices.
 
-All looks are made by one task. A scan asks for one and waits a moment; what the look shows of the devices' health is
-told before the scan that uses it, so that a broken GPU is never offered for lack of news.
+One task makes all looks. A scan asks for a look and waits a moment. What a look shows of health goes to the table
+before the scan that uses it, so that no broken GPU is offered for lack of news.
 """
 
 import asyncio

@@ -2,9 +2,10 @@
 
 The driver announces every XID as a critical error, those of a buggy program too. Rows are those for which NVIDIA's
 catalogue (docs.nvidia.com/deploy/xid-errors, "Analyzing Xid Errors with the Xid Catalog") asks for a reset of the GPU
-or a restart of the machine; where it asks to restart the program, or for nothing, the GPU is fine and there is no
-row. What the catalogue decides by further bits that NVML does not tell (74, 144-150), and what programs cause as
-well (109), is Quiet: if a reset is needed, the driver's recovery action says so and is polled.
+or a restart of the machine. Where it asks to restart the program, or for nothing, the GPU is fine and there is no row.
+
+Two kinds are Quiet: those that the catalogue decides by further bits, which NVML does not tell (74, 144-150), and
+those that programs cause as well (109). If they need a reset, the driver's recovery action says so, which is polled.
 """
 
 from dataclasses import dataclass
