@@ -43,6 +43,7 @@ def test_a_whole_gpu_is_told_by_its_uuid_and_has_its_attributes(node_of: MakeNod
     node = node_of(8)
     selection = chosen(node, driver_of(node).look(), entry("nvidia.com/gpu", GPU))
     assert len(selection.units) == 8
+    assert "nvidia-smi -L" in selection.vanished["nvml"]
     unit = next(u for u in selection.units if u.id == fakenvml.uuid(5))
     assert (unit.identity, unit.numa_node, unit.nodes, unit.problem) == (Identity.STABLE, 1, ("/dev/nvidia5",), None)
     assert unit.hardware == ("devices/pci0000:15/0000:15:00.0",)
