@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from device_agent.contract.document import Document
 from device_agent.discovery.companions import NodeWatch
-from device_agent.discovery.driver import DriverHost, DriverSetup
+from device_agent.discovery.driver_library import DriverHost, DriverSetup
 from device_agent.discovery.driver_news import DriverNews
 from device_agent.discovery.scan_loop import Applied, ScanLoop
 from device_agent.discovery.scan_loop import Listeners as ScanListeners

@@ -1,23 +1,16 @@
-"""Devices that a driver's library tells of: what such a library is to the scan and to the process, whoever made it.
+"""Devices that a driver's library tells of: what such a library is to the scan, whoever made it.
 
 Most sources read files and need nothing before a scan. A library is another matter: it may take its time, or hang. So a
-feed asks it before the scan, on the event loop, and hands over what it was told as a source for that one scan. Between
-scans it tells what happens to its devices (`driver_news`).
+feed asks it before the scan, on the event loop, and hands over what it was told as a source for that one scan.
 """
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
-from prometheus_client import CollectorRegistry
-
-from device_agent.contract.document import Document, HealthRules
-from device_agent.discovery.driver_news import DriverNews
-from device_agent.discovery.source import Roots, Source
+from device_agent.contract.document import Document
+from device_agent.discovery.source import Source
 from device_agent.discovery.sysfs_tree import SysfsTree
-from device_agent.health.news import Code, Ruling
-from device_agent.runtime.settings import Settings
-from device_agent.table.snapshot import TableSnapshot
 
 
 class DriverSource(Source, Protocol):
@@ -72,50 +65,4 @@ class DriverFeed(Protocol):
 
     async def for_scan(self, document: Document) -> Opener | None:
         """What it tells now, or told last when it takes its time; None where no entry asks for its devices."""
-        ...
-
-
-class DriverLibrary(DriverFeed, Protocol):
-    """A driver's library as the process has it."""
-
-    def tasks(self) -> Mapping[str, Callable[[], Coroutine[Any, Any, None]]]:
-        """By name what runs as long as the agent does."""
-        ...
-
-    def publish(self, snapshot: TableSnapshot) -> None:
-        """The table changed: telemetry names the holders of now."""
-        ...
-
-    async def scanned(self, document: Document, snapshot: TableSnapshot) -> None:
-        """A scan made with this document is in the table: what is kept for others on the node can follow."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class DriverHost:
-    """What a library gets of the process. `registry`: for its telemetry.
-
-    `config`: the DevicePluginConfig's name, '' outside a cluster.
-    """
-
-    roots: Roots
-    settings: Settings
-    registry: CollectorRegistry
-    config: str
-
-
-class DriverSetup(Protocol):
-    """A driver's library before it is asked anything: what an admin has set for it."""
-
-    @property
-    def kind(self) -> str:
-        """The source's name in the document."""
-        ...
-
-    def fault_rule(self, code: Code, rules: HealthRules) -> Ruling | None:
-        """`health.news.FaultRule`: what a fault of its devices means."""
-        ...
-
-    def open(self, host: DriverHost, news: DriverNews) -> DriverLibrary:
-        """The library for this process; to be called once."""
         ...

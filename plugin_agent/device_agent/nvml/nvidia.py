@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from device_agent.contract.attributes import NVML
 from device_agent.contract.document import Document, HealthRules, Resource
-from device_agent.discovery.driver import DriverHost, NodeNames, Opener
+from device_agent.discovery.driver import NodeNames, Opener
+from device_agent.discovery.driver_library import DriverHost
 from device_agent.discovery.driver_news import DriverNews
 from device_agent.health.news import Code, Ruling
 from device_agent.nvml import health_news, xids
@@ -42,7 +43,7 @@ _HUNG_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Nvidia:
-    """NVIDIA's library as an admin has set it up: a `discovery.driver.DriverSetup`.
+    """NVIDIA's library as an admin has set it up: a `discovery.driver_library.DriverSetup`.
 
     `driver_root`: where the driver is installed. `report`: what is told about GPUs beside serving them.
     """
@@ -66,7 +67,7 @@ class Nvidia:
 
 
 class NvidiaDriver:
-    """See the module. It is a `discovery.driver.DriverLibrary`.
+    """See the module. It is a `discovery.driver_library.DriverLibrary`.
 
     Without an entry that asks for NVIDIA devices it loads nothing.
     """
