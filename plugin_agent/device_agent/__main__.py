@@ -153,8 +153,6 @@ def _serve(options: argparse.Namespace) -> int:
     import asyncio  # noqa: PLC0415
 
     from device_agent import agent  # noqa: PLC0415
-    from device_agent.nvml import access  # noqa: PLC0415
-    from device_agent.nvml.report import Wanted  # noqa: PLC0415
     from device_agent.report import inventory  # noqa: PLC0415
     from device_agent.report.api_client import ApiError  # noqa: PLC0415
     from device_agent.runtime import metrics as telemetry  # noqa: PLC0415
@@ -197,11 +195,9 @@ def _serve(options: argparse.Namespace) -> int:
                 api=api,
                 settings=settings,
                 driver_root=options.driver_root,
-                driver_access=access.parse(environment.get(names.ENV_DRIVER_ACCESS, "")),
-                gpu_report=Wanted(
-                    metrics=options.device_metrics == "Prometheus",
-                    features_dir=options.features_dir if options.node_features == "NFD" else None,
-                ),
+                driver_access=environment.get(names.ENV_DRIVER_ACCESS, ""),
+                device_metrics=options.device_metrics == "Prometheus",
+                features_dir=options.features_dir if options.node_features == "NFD" else None,
             )
         )
     except (SettingError, ApiError) as error:

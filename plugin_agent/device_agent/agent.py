@@ -12,15 +12,17 @@ import os
 import signal
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from device_agent.allocate.topology import links_of
 from device_agent.contract.document import Document
 from device_agent.contract.inventory import InventoryStatus
 from device_agent.discovery.companions import NodeWatch
+from device_agent.discovery.driver_library import DriverHost, DriverSetup
+from device_agent.discovery.driver_news import DriverNews
 from device_agent.discovery.scan_loop import Applied, ScanLoop
 from device_agent.discovery.scan_loop import Listeners as ScanListeners
 from device_agent.discovery.scanner import Scanner
@@ -30,13 +32,12 @@ from device_agent.kubelet.allocatable import Allocatable
 from device_agent.kubelet.podresources import HolderPoll, PodResources
 from device_agent.kubelet.registration import KubeletDirectory, Registration
 from device_agent.kubelet.served_names import ServedNames
-from device_agent.nvml.access import NOTHING_SET, Access
-from device_agent.nvml.model import NvmlView
-from device_agent.nvml.report import GpuReport, Wanted
-from device_agent.nvml.watch import GpuWatch
-from device_agent.nvml.watch import Listeners as GpuListeners
+from device_agent.nvml.access import parse as parse_access
+from device_agent.nvml.nvidia import Nvidia
+from device_agent.nvml.report import Wanted
 from device_agent.report import inventory
 from device_agent.report import reporter as report
+from device_agent.report.acknowledgement import Acknowledgement
 from device_agent.report.api_client import ApiServer
 from device_agent.report.transitions import Transitions
 from device_agent.runtime.directory_watch import DirectoryWatch
@@ -63,7 +64,8 @@ _TURN_SECONDS: Final = 1.0
 class Options:
     """What the command line and the pod's environment say. `api` None: nothing is reported.
 
-    `pod`: (namespace, name) of the agent's own pod, None outside one.
+    `pod`: (namespace, name) of the agent's own pod, None outside one. `driver_access`: as the operator writes it.
+    `features_dir`: node-feature-discovery's directory, None: no node labels.
     """
 
     config: Path
@@ -76,8 +78,20 @@ class Options:
     api: ApiServer | None
     settings: Settings
     driver_root: Path = Path("/")
-    driver_access: Access = NOTHING_SET
-    gpu_report: Wanted = field(default_factory=Wanted)
+    driver_access: str = ""
+    device_metrics: bool = False
+    features_dir: Path | None = None
+
+    @property
+    def drivers(self) -> tuple[DriverSetup, ...]:
+        """The driver libraries, one item each."""
+        return (
+            Nvidia(
+                driver_root=self.driver_root,
+                access=parse_access(self.driver_access),
+                report=Wanted(metrics=self.device_metrics, features_dir=self.features_dir),
+            ),
+        )
 
     @property
     def owner(self) -> str:
@@ -98,18 +112,11 @@ class Agent:
         self._options = options
         self._settings = settings
         self._metrics = Metrics(version=options.identity.version)
-        self._gpu_report = GpuReport(
-            options.gpu_report,
-            registry=self._metrics.registry,
-            config=options.identity.config,
-            sys=options.host_root / "sys",
-            sample_interval=settings.sample_interval,
-        )
         self._probes = ProbeServer(options.listen, metrics=self._metrics, healthy_within=settings.healthy_within)
         state, roots = NodeState(options.kubelet_dir, object_uid=options.owner), Roots.below(options.host_root)
         self._configuration = Configuration(options.config, state=state)
         self._keeper = Keeper(state, seconds=settings.scan_deadline)
-        self._table = DeviceTable(Document(resources=()))
+        self._table = DeviceTable(Document(resources=()), fault_rules={d.kind: d.fault_rule for d in options.drivers})
         boot = boot_id(roots.proc)
         self._health = HealthWatch(self._table, state, boot=boot, settings=settings, changed=self._changed)
         self._litter = Litter(
@@ -126,17 +133,14 @@ class Agent:
             changed=self._changed,
             ask=self._ask_soon,
         )
-        self._gpus = GpuWatch(
-            driver_root=options.driver_root,
-            access=options.driver_access,
-            roots=roots,
-            settings=settings,
-            listeners=GpuListeners(looked=self._looked, xid=self._health.xid, found=self._scan_soon),
-        )
+        self._acknowledgement = Acknowledgement(self._table, changed=self._changed)
+        host = DriverHost(roots, settings, registry=self._metrics.registry, config=options.identity.config)
+        news = DriverNews(self._table, changed=self._changed, found=self._scan_soon)
+        self._drivers = tuple(driver.open(host, news) for driver in options.drivers)
         self._scans = ScanLoop(
             Scanner(roots),
             configuration=self._configuration,
-            gpus=self._gpus,
+            feeds=self._drivers,
             table=self._table,
             metrics=self._metrics,
             settings=settings,
@@ -147,7 +151,12 @@ class Agent:
                 applied=self._scanned,
             ),
         )
-        self._nodes = NodeWatch(roots.dev, changed=self._scan_soon, settings=settings)
+        self._nodes = NodeWatch(
+            roots.dev,
+            changed=self._scan_soon,
+            settings=settings,
+            of_drivers={driver.kind: driver.nodes for driver in self._drivers},
+        )
         self._kubelet_seen: object = None
         self._transitions = Transitions()
         self._offering = False
@@ -183,8 +192,9 @@ class Agent:
         self._tasks.keep("health", self._health.run)
         self._tasks.keep("nodes", self._nodes.run)
         self._tasks.keep("litter", self._litter.run)
-        self._tasks.keep("gpus", self._gpus.run)
-        self._tasks.keep("samples", lambda: self._gpu_report.sample(self._gpus.sample))
+        for driver in self._drivers:
+            for name, task in driver.tasks().items():
+                self._tasks.keep(name, task)
         self._tasks.keep("scan", self._scans.run)
         if self._reporter is not None:
             self._tasks.keep("report", self._report)
@@ -210,8 +220,8 @@ class Agent:
                 build=self._inventory,
                 settings=settings,
                 metrics=self._metrics,
-                acknowledged=self._health.acknowledge,
-                awaiting=lambda: self._health.awaiting,
+                acknowledged=self._acknowledgement.read,
+                awaiting=lambda: self._acknowledgement.expected,
             )
             if options.api
             else None
@@ -266,11 +276,6 @@ class Agent:
     def _ask_soon(self) -> None:
         self._holders.soon()
 
-    def _looked(self, view: NvmlView) -> None:
-        """The NVIDIA driver was asked."""
-        self._table.apply_links(links_of(view))
-        self._health.looked(view)
-
     async def _first_holders(self) -> None:
         """Ids that are held are to be in the first list, found or not; but the kubelet is not kept waiting."""
         try:
@@ -285,11 +290,12 @@ class Agent:
             self._offering = True
             self._tasks.keep("allocatable", lambda: self._allocatable.watch(self._served.registrations))
         self._changed(scan.changed)
-        if not self._gpus.awaited:
+        if not any(driver.awaited for driver in self._drivers):
             self._worth_telling.set()
         document, snapshot = scan.accepted.document, self._table.snapshot()
         self._nodes.follow(document)
-        self._tasks.once("features", lambda: self._gpu_report.scanned(document, scan.gpus, snapshot))
+        for driver in self._drivers:
+            self._tasks.once(f"{driver.kind} scanned", partial(driver.scanned, document, snapshot))
         self._tasks.once("keep", lambda: self._keeper.keep(scan.accepted))  # a disk that hangs must not stop scans
 
     def _configured(self) -> None:
@@ -335,9 +341,9 @@ class Agent:
 
     def _wait_for(self, name: str) -> str:
         """A driver that starts may take its time; one that hangs is told by its deadline, and waited for no more."""
-        if self._gpus.awaited and any(devices.nvml for devices in self._table.entry(name).devices):
-            return "the NVIDIA driver has not answered yet"
-        return ""
+        kinds = {devices.kind for devices in self._table.entry(name).devices}
+        awaited = (d.driver for d in self._drivers if d.awaited and d.kind in kinds)
+        return next((f"{driver} has not answered yet" for driver in awaited), "")
 
     # What others see
 
@@ -348,7 +354,8 @@ class Agent:
     def _publish(self) -> None:
         self._publishing = None
         snapshot = self._table.snapshot()
-        self._gpu_report.publish(snapshot)
+        for driver in self._drivers:
+            driver.publish(snapshot)
         if self._offering:
             self._transitions.log(snapshot)
         counts = [
@@ -383,7 +390,7 @@ class Agent:
             config_error=self._configuration.error,
             registrations=self._served.states,
             health_error=self._health.problem,
-            acknowledgement=self._health.acknowledgement,
+            acknowledgement=self._acknowledgement.text,
         )
         return inventory.build(
             self._table.snapshot(), observed, identity=self._options.identity, limit=self._settings.report_bytes

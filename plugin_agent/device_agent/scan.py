@@ -7,17 +7,20 @@ import math
 import os
 import stat
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from device_agent.contract import check
+from device_agent.contract import attributes, check
 from device_agent.contract.document import ContractError, Document, parse
 from device_agent.contract.names import ENV_DRIVER_ACCESS, MAX_DOCUMENT_BYTES
-from device_agent.discovery.scanner import Scanner
+from device_agent.discovery.driver import Opener
+from device_agent.discovery.scanner import NO_DRIVERS, Scanner
 from device_agent.discovery.source import Roots
 from device_agent.nvml.access import parse as parse_access
 from device_agent.nvml.model import NvmlView
+from device_agent.nvml.source import opener
 from device_agent.runtime.settings import Settings
 from device_agent.select.selection import select
 from device_agent.select.unit import Unit
@@ -43,9 +46,10 @@ def run(config_path: Path, host_root: Path, *, driver_root: Path = Path("/")) ->
     if not roots.sys.is_dir() and not roots.dev.is_dir():
         print(f"--host-root: there is neither sys nor dev in {host_root}", file=sys.stderr)
         return EXIT_CONFIG
-    nvml = _ask_nvml(document, roots, driver_root)
+    view = _ask_nvml(document, roots, driver_root)
+    drivers = {attributes.NVML: opener(view, document)} if view else {}
     # ASCII alone: names on a file system need not be text, nor a terminal speak UTF-8
-    print(json.dumps(scan_json(document, roots, nvml=nvml), indent=1))
+    print(json.dumps(scan_json(document, roots, drivers=drivers, errors=_nvml_errors(view)), indent=1))
     return 0
 
 
@@ -84,13 +88,16 @@ def _ask_nvml(document: Document, roots: Roots, driver_root: Path) -> NvmlView |
     return asyncio.run(ask())
 
 
-def scan_json(document: Document, roots: Roots, *, nvml: NvmlView | None = None) -> dict[str, Any]:
+def scan_json(
+    document: Document, roots: Roots, *, drivers: Mapping[str, Opener] = NO_DRIVERS, errors: Sequence[str] = ()
+) -> dict[str, Any]:
     """One scan and its selection as plain JSON values: devices, excluded, refused, notes, errors.
 
-    `nvml`: a look at NVIDIA's devices; `notes`: why an entry finds nothing.
+    `drivers`: what libraries have told, by source; `errors`: what they could not tell; `notes`: why an entry finds
+    nothing.
     """
     scanner = Scanner(roots)
-    findings = scanner.scan(document, nvml=nvml)
+    findings = scanner.scan(document, drivers=drivers)
     selection = select(document, findings, exists=scanner.exists)
     return {
         "devices": [_device(unit) for unit in selection.units],
@@ -100,7 +107,7 @@ def scan_json(document: Document, roots: Roots, *, nvml: NvmlView | None = None)
         ],
         "refused": dict(selection.refused),
         "notes": dict(selection.notes),
-        "errors": [*findings.errors, *_nvml_errors(nvml)],
+        "errors": [*findings.errors, *errors],
     }
 
 

@@ -7,7 +7,7 @@ import pytest
 from agent.harness import AgentProcess, Node, Start, document
 from agent.standin import Kubelet, until
 from fakenvml import Scenario, a100s, linked
-from unit.topology.nodes import CUBE_MESH
+from unit.allocate.nodes import CUBE_MESH
 
 GPU = "nvidia.com/gpu"
 

@@ -171,6 +171,21 @@ def test_a_thousand_files_that_cannot_be_read_are_a_few_lines(node: Node, start:
     assert agent.said("more could not be read")[0]["files"] == 980
 
 
+def test_devices_are_found_and_missed_beside_one_that_cannot_be_read(
+    node: Node, start: Start, kubelet: Kubelet
+) -> None:
+    dev, name = node.host / "dev", "example.com/box"
+    (dev / "box0").touch()
+    (dev / "box9").symlink_to("box9")
+    node.configure(document(files(name, "/dev/box*")))
+    start()
+    kubelet.wait_for(name, 1)
+    (dev / "box1").touch()
+    kubelet.wait_for(name, 2)
+    (dev / "box0").unlink()
+    kubelet.wait_for(name, 1)
+
+
 HANGING_DISK = """
 import pathlib, time
 from device_agent.store.node_state import NodeState

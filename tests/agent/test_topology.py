@@ -4,7 +4,7 @@ from pathlib import Path
 
 from agent.harness import Node, Start, document
 from agent.standin import Kubelet
-from unit.agent_discovery.tree import HostTreeBuilder
+from unit.discovery.tree import HostTreeBuilder
 
 CARD = "example.com/card"
 

@@ -28,7 +28,7 @@ from device_agent.kubelet import rpc
 from device_agent.kubelet.proto import deviceplugin_pb2 as dp
 from fakenvml import Scenario, a100s, linked
 from measuring import Result, measure, parser
-from unit.topology.nodes import CUBE_MESH
+from unit.allocate.nodes import CUBE_MESH
 
 SLOW = {"scan_interval": 60.0, "holders_poll_min": 10.0, "holders_poll_max": 30.0, "holders_soon": 1.0,
         "config_poll": 10.0, "directory_poll": 2.0}  # fmt: skip

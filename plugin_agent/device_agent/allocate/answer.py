@@ -9,12 +9,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from device_agent.contract.document import Resource
+from device_agent.contract.document import Env, Resource
 from device_agent.contract.template import MissingAttributeError, Template, TemplateError, parse_template
 from device_agent.runtime.errors import AllocationRefused
-from device_agent.select.unit import MountGrant, Unit
-
-__all__ = ["AllocationRefused", "ContainerResponse", "DeviceSpec", "respond"]
+from device_agent.select.unit import Grants, MountGrant, Unit
 
 DEFAULT_PERMISSIONS = "rw"
 """The kubelet passes an empty string on, and the runtime then refuses the container (contract 1.5)."""
@@ -55,41 +53,53 @@ def respond(resource: Resource, units: Sequence[tuple[str, Unit]]) -> ContainerR
         raise AllocationRefused(problem)
 
     by_id = {unit.id: unit for _, unit in units}
-    devices = [by_id[key] for key in sorted(by_id)]
-    envs: dict[str, dict[str, None]] = {}
-    annotations: dict[str, dict[str, None]] = {}
-    nodes: dict[str, DeviceSpec] = {}
-    mounts: dict[str, MountGrant] = {}
-    cdi: dict[str, None] = {}
-    entries = resource.inject.env
-    for position, unit in enumerate(devices):
-        grants = unit.grants
+    content = _Content(resource.inject.env, size=size)
+    for position, device in enumerate(sorted(by_id)):
+        content.add(by_id[device].grants, position)
+    return content.response()
+
+
+class _Content:
+    """What the devices of one answer add up to. `entries`: `inject.env` of the resource; `size`: ids asked for."""
+
+    def __init__(self, entries: Sequence[Env], *, size: int) -> None:
+        self._entries = entries
+        self._size = size
+        self._envs: dict[str, dict[str, None]] = {}
+        self._annotations: dict[str, dict[str, None]] = {}
+        self._nodes: dict[str, DeviceSpec] = {}
+        self._mounts: dict[str, MountGrant] = {}
+        self._cdi: dict[str, None] = {}
+
+    def add(self, grants: Grants, position: int) -> None:
+        """One device."""
         for index, env, value in grants.env:
-            counts = entries[index].counts if index < len(entries) else ()
-            if not counts or size in counts:
-                _add(envs, _render(env, position), _render(value, position))
+            counts = self._entries[index].counts if index < len(self._entries) else ()
+            if not counts or self._size in counts:
+                _add(self._envs, _render(env, position), _render(value, position))
         for node in grants.nodes:
             path = _render(node.container_path, position)
-            nodes.setdefault(
-                path,
-                DeviceSpec(_render(node.host_path, position), path, node.permissions or DEFAULT_PERMISSIONS),
-            )
+            spec = DeviceSpec(_render(node.host_path, position), path, node.permissions or DEFAULT_PERMISSIONS)
+            self._nodes.setdefault(path, spec)
             if node.env:
-                _add(envs, _render(node.env, position), path)
+                _add(self._envs, _render(node.env, position), path)
         for mount in grants.mounts:
             path = _render(mount.container_path, position)
-            mounts.setdefault(path, MountGrant(_render(mount.host_path, position), path, mount.read_only))
+            self._mounts.setdefault(path, MountGrant(_render(mount.host_path, position), path, mount.read_only))
         for annotation, value in grants.annotations:
-            _add(annotations, _render(annotation, position), _render(value, position))
+            _add(self._annotations, _render(annotation, position), _render(value, position))
         for device in grants.cdi_devices:
-            cdi[_render(device, position)] = None
-    return ContainerResponse(
-        envs=_joined(envs),
-        mounts=tuple(mounts.values()),
-        devices=tuple(nodes.values()),
-        annotations=_joined(annotations),
-        cdi_devices=tuple(cdi),
-    )
+            self._cdi[_render(device, position)] = None
+
+    def response(self) -> ContainerResponse:
+        """All of them."""
+        return ContainerResponse(
+            envs=_joined(self._envs),
+            mounts=tuple(self._mounts.values()),
+            devices=tuple(self._nodes.values()),
+            annotations=_joined(self._annotations),
+            cdi_devices=tuple(self._cdi),
+        )
 
 
 def _size_problem(resource: Resource, name: str, size: int) -> str | None:

@@ -189,29 +189,40 @@ def _nearest(devices: list[_Device], need: int, affinity: Affinity) -> list[str]
 
 
 def _best(devices: list[_Device], need: int, affinity: Affinity, *, fixed: Sequence[str]) -> list[_Device]:
-    """`need` of the devices, which the container has none of, beside those of `fixed` that it has."""
+    """`need` of the devices, which the container has none of, beside those of `fixed` that it has.
+
+    One number ranks a set, made of four that are compared one after the other: each outweighs all after it together.
+    - its pair scores, with each other and with `fixed`
+    - how much others use its devices: less is better
+    - what the free devices lose with it: the scores of their pairs with it. A device that has more free ids stays
+    - the scores with `fixed`
+    """
     of = affinity.group_of
     members: dict[int, list[_Device]] = {}
     for device in devices:
         members.setdefault(of[device.id], []).append(device)
     groups = sorted(members)
     scores = [[affinity.scores[g][h] for h in groups] for g in groups]
-    alone = [sum(affinity.scores[g][of[i]] for i in fixed if i in of) for g in groups]
-    # What the free devices lose with one of a group: its pairs with all others. Summed over a set that counts the
-    # pairs within it twice, so they are given back; but for a trifle, by which of equals the one nearer `fixed` wins.
-    trifles = 1 + need * need * max(map(max, scores))
+    near = [sum(affinity.scores[g][of[i]] for i in fixed if i in of) for g in groups]
     lost = [
         sum(score * len(members[h]) for score, h in zip(row, groups, strict=True)) - row[n]
         for n, row in enumerate(scores)
     ]
-    used = 1 + need * max(lost)
+    loss = 1 + need * need * max(map(max, scores))
+    use = loss * (1 + need * max(lost))
     costs = []
     for n, g in enumerate(groups):
-        priced = sorted((trifles * (d.load * used + (0 if len(d.free) > 1 else lost[n])), d.id, d) for d in members[g])
+        priced = sorted((d.load * use + (0 if len(d.free) > 1 else lost[n] * loss), d.id, d) for d in members[g])
         members[g] = [d for _, _, d in priced]
         costs.append([cost for cost, _, _ in priced])
-    refund = trifles - 1 if all(len(d.free) == 1 for d in devices) else 0
-    counts = search.best_counts(scores, alone=alone, costs=costs, need=need, refund=refund)
+    score = 1 + need * max(of_group[-1] for of_group in costs)
+    # a pair of the set is lost with both: counted twice, so it is worth the loss of one; less 1, for those with `fixed`
+    pair = score + (loss - 1 if all(len(d.free) == 1 for d in devices) else 0)
+    counts = search.best_counts(
+        [[pair * s for s in row] for row in scores],
+        members=[[score * near[n] - cost for cost in of_group] for n, of_group in enumerate(costs)],
+        need=need,
+    )
     chosen = [d for g, count in zip(groups, counts, strict=True) for d in members[g][:count]]
     return sorted(chosen, key=lambda d: d.id)
 

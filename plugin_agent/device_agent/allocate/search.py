@@ -1,4 +1,4 @@
-"""The best set of a given size by the sum of its pair scores: branch and bound, bounded by steps. Pure.
+"""The best set of a given size by what its members and their pairs are worth: branch and bound, bounded by steps. Pure.
 
 Bounded by work and not by a clock, so that one question has one answer, on every machine and under every load. Of 8
 devices it takes some tens of steps, of 16 that all differ up to 300, which is 2 ms; `WORK` is 5 to 8. What is not
@@ -15,55 +15,36 @@ _GREEDY_WORK: Final = 100
 
 
 def best_counts(
-    scores: Sequence[Sequence[int]],
-    *,
-    alone: Sequence[int],
-    costs: Sequence[Sequence[int]],
-    need: int,
-    refund: int = 0,
-    work: int = WORK,
+    pairs: Sequence[Sequence[int]], *, members: Sequence[Sequence[int]], need: int, work: int = WORK
 ) -> tuple[int, ...]:
-    """How many of each group make the set of `need` with the highest score, of equals the least cost.
+    """How many of each group make the set of `need` that is worth most.
 
-    Of equals in both, the one with the most of the first group, then of the second, and so on.
+    Of equals the one with the most of the first group, then of the second, and so on.
 
-    `scores[g][h]`: of a pair, symmetric; `scores[g][g]`: of two of one group. `alone[g]`: what one of g scores
-    whatever else is in the set. `costs[g]`: of g's first, second, … member, ascending and not negative; there are as
-    many members as costs, at least one of each and at least `need` in all. `need` is at least 1. A pair in the set
-    gives back `refund` times its score, which is never more than its two members cost.
+    `pairs[g][h]`: what one of g and one of h are worth together, symmetric and not negative; `pairs[g][g]`: two of g.
+    `members[g]`: what g's first, second, … member is worth by itself, descending: at least one of each group, and at
+    least `need` in all. `need` is at least 1.
     """
-    return _Search(scores, alone=alone, costs=costs, need=need, refund=refund).run(work // len(scores))
+    return _Search(pairs, members=members, need=need).run(work // len(pairs))
 
 
 class _Search:
-    """One question. Score and cost are one number: a point of score outweighs all costs; all is doubled, as the bound
-    halves pair scores.
-    """
+    """One question. All is doubled, as the bound halves what a pair is worth."""
 
-    def __init__(
-        self,
-        scores: Sequence[Sequence[int]],
-        *,
-        alone: Sequence[int],
-        costs: Sequence[Sequence[int]],
-        need: int,
-        refund: int,
-    ) -> None:
-        weight = 1 + need * max(c[-1] for c in costs)
-        self.groups = range(len(scores))
+    def __init__(self, pairs: Sequence[Sequence[int]], *, members: Sequence[Sequence[int]], need: int) -> None:
+        self.groups = range(len(pairs))
         self.need = need
-        self.caps = [min(len(c), need) for c in costs]
-        self.half = [[(weight + refund) * s for s in row] for row in scores]
-        self.pair = [[2 * s for s in row] for row in self.half]
-        self.alone = [2 * weight * a for a in alone]
-        self.costs = [[2 * c for c in of] for of in costs]
+        self.caps = [min(len(of), need) for of in members]
+        self.half = pairs
+        self.pair = [[2 * worth for worth in row] for row in pairs]
+        self.members = [[2 * worth for worth in of] for of in members]
         # what is left for the groups from each one on
-        self.rest = [0] * (len(scores) + 1)
+        self.rest = [0] * (len(pairs) + 1)
         for g in reversed(self.groups):
             self.rest[g] = self.rest[g + 1] + self.caps[g]
         self.partners: list[list[list[int]]] = [[] for _ in self.groups]
-        self.order = [sorted(self.groups, key=row.__getitem__, reverse=True) for row in self.half]
-        self.counts = [0] * len(scores)
+        self.order = [sorted(self.groups, key=row.__getitem__, reverse=True) for row in pairs]
+        self.counts = [0] * len(pairs)
         self.best: tuple[int, ...] = ()
         self.value = 0
         self.steps = 0
@@ -73,11 +54,11 @@ class _Search:
         self.best, value = self._greedy()
         # a set that is as good is taken once: the first in the order of the search
         self.value = value - 1
-        self._descend(0, self.need, 0, self.alone)
+        self._descend(0, self.need, 0, [0] * len(self.groups))
         return self.best
 
     def _partners(self, first: int) -> list[list[int]]:
-        """For each group from `first` on, and n = 0, 1, …: half of what one of it scores at most with n of them."""
+        """For each group from `first` on, and n = 0, 1, …: half of what one of it is worth at most with n of them."""
         found = []
         for group in range(first, len(self.half)):
             row, sums, total = self.half[group], [0], 0
@@ -97,13 +78,13 @@ class _Search:
         found: tuple[tuple[int, ...], int] | None = None
         seeds = max(1, _GREEDY_WORK // (self.need * len(self.groups)))
         for seed in self.groups[:seeds]:
-            counts, value, gains = [0] * len(self.groups), 0, self.alone
+            counts, value, gains = [0] * len(self.groups), 0, [0] * len(self.groups)
             pick = seed
             for n in range(self.need):
                 if n:
                     open_groups = [g for g in self.groups if counts[g] < self.caps[g]]
-                    pick = max(open_groups, key=lambda g: gains[g] - self.costs[g][counts[g]])
-                value += gains[pick] - self.costs[pick][counts[pick]]
+                    pick = max(open_groups, key=lambda g: gains[g] + self.members[g][counts[g]])
+                value += gains[pick] + self.members[pick][counts[pick]]
                 counts[pick] += 1
                 gains = [a + b for a, b in zip(gains, self.pair[pick], strict=True)]
             if found is None or value > found[1]:
@@ -112,7 +93,7 @@ class _Search:
         return found
 
     def _descend(self, group: int, need: int, value: int, gains: Sequence[int]) -> None:
-        """Decide on the groups from `group` on. `gains[g]`: what one more of g adds to what is chosen."""
+        """Decide on the groups from `group` on. `gains[g]`: what one more of g is worth with what is chosen."""
         if self.steps <= 0:
             return
         self.steps -= 1
@@ -122,11 +103,11 @@ class _Search:
             return
         if value + self._bound(group, need, gains) <= self.value:
             return
-        costs, pairs = self.costs[group], self.pair[group]
+        members, pairs = self.members[group], self.pair[group]
         gain, own = gains[group], pairs[group]
         most, least = min(self.caps[group], need), max(0, need - self.rest[group + 1])
         for count in range(most, least - 1, -1):
-            added = count * gain + own * (count * (count - 1) // 2) - sum(costs[:count])
+            added = count * gain + own * (count * (count - 1) // 2) + sum(members[:count])
             after = [a + count * b for a, b in zip(gains, pairs, strict=True)] if count else gains
             self.counts[group] = count
             self._descend(group + 1, need - count, value + added, after)
@@ -134,11 +115,11 @@ class _Search:
 
     def _bound(self, group: int, need: int, gains: Sequence[int]) -> int:
         """No choice of `need` from here on adds more: each member with its best partners, whether they agree or not."""
-        caps, costs = self.caps, self.costs
+        caps, members = self.caps, self.members
         partners = self.partners[group]
         if not partners:
             partners = self.partners[group] = self._partners(group)
-        options = [(gains[g] + sums[need - 1] - costs[g][0], caps[g]) for g, sums in enumerate(partners, group)]
+        options = [(gains[g] + sums[need - 1] + members[g][0], caps[g]) for g, sums in enumerate(partners, group)]
         options.sort(reverse=True)
         total = 0
         for value, cap in options:

@@ -1,11 +1,12 @@
 """How close two devices of a node are, as numbers that preferred allocation can add up. Pure.
 
-Two sources tell: NVLinks, which NVML lists per GPU, and the PCI functions in a device's sysfs path, which are the
-bridges and switches above it. Neither is an attribute: they are facts about pairs. So the device table keeps the
-links beside the units, and makes one `Affinity` per resource, once per change of its devices or of the links.
+Two things tell: links between physical devices, which a driver library lists, and the PCI functions in a device's
+sysfs path, which are the bridges and switches above it. Neither is an attribute: they are facts about pairs. So the
+device table keeps the links beside the units, and makes one `Affinity` per resource, once per change of its devices
+or of the links.
 
 A pair's score is `LINK` for each NVLink plus its PCIe `Level`. Devices that no score tells apart are one group: the
-virtual functions of a card, the partitions of a GPU, the GPUs of one switch. That keeps the table and the search
+virtual functions of a card, the partitions of a device, the devices at one switch. That keeps the table and the search
 over it small, whatever the number of devices.
 """
 
@@ -14,19 +15,18 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from itertools import combinations
 from typing import Final
 
-from device_agent.nvml.model import NvmlView
 from device_agent.select.unit import Unit
 
 LINK: Final = 1000
-"""Of one NVLink: links decide before PCIe does, whose levels in a set of 20 devices differ by at most 190 pairs x 5."""
+"""Of one link: links decide before PCIe does, whose levels in a set of 20 devices differ by at most 190 pairs x 5."""
 MAX_GROUPS: Final = 32
 """Of one resource: with more that differ only NUMA nodes count, as a search over them would keep others waiting."""
 
 Links = Mapping[tuple[str, str], int]
-"""(UUID, UUID) of two GPUs, the smaller first -> active NVLinks between them, those through NVSwitches included."""
+"""Two physical devices, by their parts' names and the smaller first -> links between them, the ones through switches
+included."""
 
 _FUNCTION = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _HOST_BRIDGE = re.compile(r"pci[0-9a-f]{4,}:[0-9a-f]{2}")
@@ -46,19 +46,19 @@ class Level(IntEnum):
     SWITCH = 5
     """One PCIe switch."""
     FUNCTION = 6
-    """The GPU, the PCI function, or at least the card."""
+    """The physical device, the PCI function, or at least the card."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spot:
     """Where a device is. `chain`: host bridge, bridges, and last its own PCI function; empty where unknown.
 
-    `gpu`: UUID of the GPU that it is or is a part of, or ''.
+    `device`: name of the physical device that it is or is a part of, where a driver library tells, or ''.
     """
 
     chain: tuple[str, ...] = ()
     numa_node: int | None = None
-    gpu: str = ""
+    device: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,34 +76,14 @@ class Affinity:
         return self.scores[self.group_of[one]][self.group_of[other]]
 
 
-def links_of(view: NvmlView) -> Links:
-    """All pairs of GPUs that have NVLinks with each other.
-
-    Both ends of a link are asked and one may not have answered: the larger count is taken. Links to NVSwitches lead
-    to every GPU that has such links, and of two GPUs the one with fewer decides.
-    """
-    links: dict[tuple[str, str], int] = {}
-    for gpu in view.gpus:
-        for peer, count in gpu.nvlinks.items():
-            if peer != gpu.uuid and count > 0:
-                pair = _pair(gpu.uuid, peer)
-                links[pair] = max(count, links.get(pair, 0))
-    switched = [gpu for gpu in view.gpus if gpu.via_switch > 0]
-    for one, other in combinations(switched, 2):
-        pair = _pair(one.uuid, other.uuid)
-        links[pair] = links.get(pair, 0) + min(one.via_switch, other.via_switch)
-    return links
-
-
 def spot_of(unit: Unit) -> Spot:
     """A unit of several members is where all of them are: below the bridges that they have in common."""
     chains = [chain for path in unit.hardware if (chain := pci_chain(path))]
     chain = chains[0] if chains else ()
     for other in chains[1:]:
         chain = chain[: _common(chain, other)]
-    attributes = unit.attributes
-    gpu = attributes.get("parentUuid") or attributes.get("uuid", "") if unit.source == "nvml" else ""
-    return Spot(chain=chain, numa_node=unit.numa_node, gpu=gpu)
+    devices = {part.partition("/")[0] for part in unit.parts}
+    return Spot(chain=chain, numa_node=unit.numa_node, device=devices.pop() if len(devices) == 1 else "")
 
 
 def pci_chain(sysfs_path: str) -> tuple[str, ...]:
@@ -123,7 +103,7 @@ def pci_chain(sysfs_path: str) -> tuple[str, ...]:
 
 def level(one: Spot, other: Spot) -> Level:
     """How near two devices are by PCIe and NUMA node."""
-    if one.gpu and one.gpu == other.gpu:
+    if one.device and one.device == other.device:
         return Level.FUNCTION
     common = _common(one.chain, other.chain)
     if common > 1:  # a root port: what lies between them is below it
@@ -144,13 +124,13 @@ def affinity(spots: Mapping[str, Spot], links: Links) -> Affinity | None:
 
     `spots`: device id -> where it is.
     """
-    linked = {uuid for pair in links for uuid in pair}
+    linked = {device for pair in links for device in pair}
     groups = list(_alike(spots, linked).values())
     if len(groups) > MAX_GROUPS:
         return None
 
     def score(one: Spot, other: Spot) -> int:
-        count = links.get(_pair(one.gpu, other.gpu), 0) if one.gpu and other.gpu else 0
+        count = links.get(pair(one.device, other.device), 0) if one.device and other.device else 0
         return LINK * count + level(one, other)
 
     scores = [[0] * len(groups) for _ in groups]
@@ -166,14 +146,14 @@ def affinity(spots: Mapping[str, Spot], links: Links) -> Affinity | None:
 
 def _alike(spots: Mapping[str, Spot], linked: set[str]) -> dict[object, list[str]]:
     """Ids that no pair score can tell apart because of where they are, in the order of the first ids."""
-    shared = Counter((spot.chain, spot.gpu) for spot in spots.values())
+    shared = Counter((spot.chain, spot.device) for spot in spots.values())
     groups: dict[object, list[str]] = {}
     for i in sorted(spots):
         spot = spots[i]
-        if spot.gpu in linked or shared[spot.chain, spot.gpu] > 1:
+        if spot.device in linked or shared[spot.chain, spot.device] > 1:
             key: object = spot
         else:
-            # siblings on one bus are as far from each other as from nobody else
+            # siblings on one bus: all others are equally far from each of them
             key = (spot.chain[:-1], spot.numa_node)
         groups.setdefault(key, []).append(i)
     return groups
@@ -214,5 +194,6 @@ def _common(one: Sequence[str], other: Sequence[str]) -> int:
     return min(len(one), len(other))
 
 
-def _pair(one: str, other: str) -> tuple[str, str]:
+def pair(one: str, other: str) -> tuple[str, str]:
+    """Two devices as a key of `Links`."""
     return (one, other) if one < other else (other, one)

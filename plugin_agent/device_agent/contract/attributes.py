@@ -16,6 +16,7 @@ MIG: Final = "nvml: {kind: MIG}"
 """No source of its own: the finds of `nvml` that have more attributes than its GPUs."""
 _GPU: Final = "nvml: {kind: GPU}"
 
+_RANKS: Final = {"uuid": 1, "usb.port": 2, "pci.address": 3, "path": 4, "name": 5}
 _HARDWARE = (PCI, SYSFS, FILES, NVML)
 
 
@@ -24,15 +25,27 @@ class Attribute:
     """A name that placeholders, `include`, `exclude` and `unit` may use.
 
     `sources`: the sources whose devices can have it, or MIG; an absent attribute never matches.
+    `volatile`: the next boot may give its value to another device.
+    `rank`: how well it tells a device from all others, 1 the best; 0: it is no advice for `unit`.
+    `apart`: the attribute that differs where two devices agree on this one and are not the same, or ''.
     """
 
     name: str
     sources: tuple[str, ...]
     description: str
+    volatile: bool = False
+    rank: int = 0
+    apart: str = ""
 
 
 ATTRIBUTES: Final = (
-    Attribute("name", SOURCES, "kernel name, PCI address or file's name; of a GPU or MIG device its UUID"),
+    Attribute(
+        "name",
+        SOURCES,
+        "kernel name, PCI address or file's name; of a GPU or MIG device its UUID",
+        volatile=True,
+        rank=_RANKS["name"],
+    ),
     Attribute("subsystem", _HARDWARE, "kernel subsystem of the device, such as pci, block, misc"),
     Attribute("driver", _HARDWARE, "driver bound to the device or to its nearest ancestor that has one"),
     Attribute("numaNode", SOURCES, "NUMA node, absent where the hardware does not say"),
@@ -40,12 +53,17 @@ ATTRIBUTES: Final = (
         "index",
         (SYSFS, FILES, SIMULATED, NVML),
         "number at the end of the kernel name; of a GPU its number in NVML, of a MIG device such as 0:1",
+        volatile=True,
     ),
-    Attribute("path", _HARDWARE, "path of the device's first own node below /dev"),
-    Attribute("iommuGroup", _HARDWARE, "number of the IOMMU group of the device or its nearest PCI function"),
+    Attribute("path", _HARDWARE, "path of the device's first own node below /dev", volatile=True, rank=_RANKS["path"]),
+    Attribute(
+        "iommuGroup", _HARDWARE, "number of the IOMMU group of the device or its nearest PCI function", volatile=True
+    ),
     Attribute("vfIndex", _HARDWARE, "number of a virtual function within its physical function"),
     *(
-        Attribute(f"{scope}.{name}", _HARDWARE, f"{text} of {whose}")
+        Attribute(
+            f"{scope}.{name}", _HARDWARE, f"{text} of {whose}", rank=3 if (scope, name) == ("pci", "address") else 0
+        )
         for scope, whose in (
             ("pci", "the PCI function itself or the nearest one above the device"),
             ("pf", "the physical function of a virtual function"),
@@ -62,10 +80,12 @@ ATTRIBUTES: Final = (
     Attribute("pf.numaNode", _HARDWARE, "NUMA node of the physical function"),
     Attribute("usb.vendor", (SYSFS, FILES), "vendor id of the nearest USB device above, 4 hex digits"),
     Attribute("usb.product", (SYSFS, FILES), "product id of the nearest USB device above, 4 hex digits"),
-    Attribute("usb.serial", (SYSFS, FILES), "serial number of the nearest USB device above"),
-    Attribute("usb.port", (SYSFS, FILES), "port path of the nearest USB device above, such as 1-2.3"),
+    Attribute("usb.serial", (SYSFS, FILES), "serial number of the nearest USB device above", apart="usb.port"),
+    Attribute(
+        "usb.port", (SYSFS, FILES), "port path of the nearest USB device above, such as 1-2.3", rank=_RANKS["usb.port"]
+    ),
     *(
-        Attribute(name, (NVML,), text)
+        Attribute(name, (NVML,), text, rank=_RANKS.get(name, 0))
         for name, text in (
             ("uuid", "UUID of the GPU or of the MIG device"),
             ("minor", "number N of the GPU's /dev/nvidiaN"),
@@ -99,7 +119,20 @@ FILE_PREFIXES: Final = {
 }
 """`attr.<relative path>` is a sysfs file of the device, of its PCI function, its physical function, its USB device."""
 
+TELLING: Final = tuple(a.name for a in sorted(ATTRIBUTES, key=lambda a: a.rank) if a.rank)
+"""Attributes that tell devices from each other, the best first."""
+
 _RELATIVE = re.compile(r"[A-Za-z0-9_:@+-][A-Za-z0-9._:@+-]*(?:/[A-Za-z0-9_:@+-][A-Za-z0-9._:@+-]*){0,7}")
+
+
+def is_volatile(name: str) -> bool:
+    """Whether another boot may give the attribute's value to another device."""
+    return name in _BY_NAME and _BY_NAME[name].volatile
+
+
+def apart(name: str) -> str:
+    """The attribute that differs where two devices agree on `name` and are not the same; '' where there is none."""
+    return _BY_NAME[name].apart if name in _BY_NAME else ""
 
 
 def file_attribute(name: str) -> tuple[str, str] | None:

@@ -20,6 +20,14 @@ CONTRACT_VERSION: Final = 1
 """Part of the ConfigMap's name: agents of another version keep their own document until they are rolled."""
 
 
+GLOB: Final = "glob"
+"""Key in the metadata of a source's field that holds globs: they are checked wherever the source comes from."""
+
+
+def _globs() -> Any:
+    return field(default=(), metadata={GLOB: True})
+
+
 class ContractError(ValueError):
     """The document cannot be used. The message is one line for an admin: where, what, how to mend it."""
 
@@ -63,10 +71,10 @@ class PciSource:
     `classes` match the class code's 6 hex digits or its first 4 (as lspci prints them).
     """
 
-    ids: tuple[str, ...] = ()
-    classes: tuple[str, ...] = ()
-    drivers: tuple[str, ...] = ()
-    addresses: tuple[str, ...] = ()
+    ids: tuple[str, ...] = _globs()
+    classes: tuple[str, ...] = _globs()
+    drivers: tuple[str, ...] = _globs()
+    addresses: tuple[str, ...] = _globs()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +82,14 @@ class SysfsSource:
     """Objects of a class or bus whose kernel name matches a glob (none given: all)."""
 
     subsystem: str
-    names: tuple[str, ...] = ()
+    names: tuple[str, ...] = _globs()
 
 
 @dataclass(frozen=True, slots=True)
 class FilesSource:
     """Globs of absolute paths below /dev; a directory is one device with the nodes below it."""
 
-    paths: tuple[str, ...]
+    paths: tuple[str, ...] = field(metadata={GLOB: True})
 
 
 @dataclass(frozen=True, slots=True)

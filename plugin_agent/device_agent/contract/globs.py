@@ -4,11 +4,13 @@ The rules are fnmatch's: `*`, `?`, `[set]`, `[!set]`. A `[` without its `]` stan
 who writes one; who does can say `[[]`.
 """
 
+import dataclasses
 import re
 from collections.abc import Iterator
 from typing import Final
 
-from device_agent.contract.document import Resource
+from device_agent.contract.codec import camel
+from device_agent.contract.document import GLOB, Resource
 
 _SET: Final = re.compile(r"\[!?+\]?+[^\]]*\]")  # a ']' that comes first is one of the set
 
@@ -32,13 +34,10 @@ def problems(resource: Resource, where: str) -> Iterator[str]:
 def _globs(resource: Resource) -> Iterator[tuple[str, tuple[str, ...]]]:
     for i, entry in enumerate(resource.devices):
         at = f"devices[{i}]"
-        if entry.pci is not None:
-            for field in ("ids", "classes", "drivers", "addresses"):
-                yield f"{at}.pci.{field}", getattr(entry.pci, field)
-        if entry.sysfs is not None:
-            yield f"{at}.sysfs.names", entry.sysfs.names
-        if entry.files is not None:
-            yield f"{at}.files.paths", entry.files.paths
+        source = getattr(entry, entry.kind)
+        for field in dataclasses.fields(source):
+            if GLOB in field.metadata:
+                yield f"{at}.{entry.kind}.{camel(field.name)}", getattr(source, field.name)
         for j, match in enumerate(entry.include):
             yield f"{at}.include[{j}].values", match.values
     for i, match in enumerate(resource.exclude):

@@ -8,44 +8,45 @@ directories of such nodes are a hint to scan.
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Coroutine, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from device_agent.contract.document import Document
 from device_agent.contract.template import parse_template
+from device_agent.discovery.driver import NodeNames
 from device_agent.runtime.directory_watch import DirectoryWatch
 from device_agent.runtime.settings import Settings
 
 _DEV: Final = "/dev/"
 _MAX_DIRECTORIES: Final = 32
-"""Of what may be named; periodic scans see the rest."""
-_NVIDIA: Final = (("", "nvidia"), ("nvidia-caps", "nvidia"))
-"""The driver's own nodes, those of MIG devices among them."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """Names in `directory`, below /dev, that begin with `prefix`."""
-
-    directory: str
-    prefix: str
+"""Directories watched at most; periodic scans see the rest."""
 
 
 class NodeWatch:
-    """`run` is its task. `changed`: nodes that the last document followed speaks of came or went."""
+    """`run` is its task. `changed`: nodes that the last document followed speaks of came or went.
 
-    def __init__(self, dev: Path, *, changed: Callable[[], None], settings: Settings) -> None:
+    `of_drivers`: source in the document -> the nodes that its driver's tools make.
+    """
+
+    def __init__(
+        self,
+        dev: Path,
+        *,
+        changed: Callable[[], None],
+        settings: Settings,
+        of_drivers: Mapping[str, tuple[NodeNames, ...]],
+    ) -> None:
         self._dev = dev
+        self._of_drivers = of_drivers
         self._changed = changed
         self._settings = settings
-        self._wanted: frozenset[_Wanted] = frozenset()
+        self._wanted: frozenset[NodeNames] = frozenset()
         self._edited = asyncio.Event()
 
     def follow(self, document: Document) -> None:
         """The nodes of this document from now on."""
-        wanted = frozenset(_wanted(document))
+        wanted = frozenset(_wanted(document, self._of_drivers))
         if wanted != self._wanted:
             self._wanted = wanted
             self._edited.set()
@@ -93,12 +94,12 @@ async def _first(*waits: Coroutine[Any, Any, object]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _wanted(document: Document) -> Iterator[_Wanted]:
+def _wanted(document: Document, of_drivers: Mapping[str, tuple[NodeNames, ...]]) -> Iterator[NodeNames]:
     for resource in document.resources:
-        if any(entry.nvml for entry in resource.devices):
-            yield from (_Wanted(directory, prefix) for directory, prefix in _NVIDIA)
+        for kind in {entry.kind for entry in resource.devices}:
+            yield from of_drivers.get(kind, ())
         for spec in resource.inject.device_nodes:
             if spec.host_path.startswith(_DEV):
-                # of one with placeholders what comes before them
+                # of a path with placeholders, what comes before them
                 directory, _, name = parse_template(spec.host_path).prefix.removeprefix(_DEV).rpartition("/")
-                yield _Wanted(directory, name)
+                yield NodeNames(directory, name)

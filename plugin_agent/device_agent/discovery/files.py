@@ -1,15 +1,15 @@
 """Device files by their path: for what the kernel calls by a name that admins know, and udev's stable links."""
 
 import posixpath
-from typing import Final
+from contextlib import AbstractContextManager
 
+from device_agent.contract.attributes import FILES
 from device_agent.contract.document import DeviceEntry
+from device_agent.contract.reasons import ExclusionReason
 from device_agent.discovery.host_tree import host_paths
 from device_agent.discovery.sysfs_tree import SysfsTree, numa, trailing_index
 from device_agent.select.found import FoundDevice
 from device_agent.select.kernel_names import is_literal, matcher
-
-NOT_A_DEVICE: Final = "NotADevice"
 
 
 class DeviceFiles:
@@ -21,35 +21,45 @@ class DeviceFiles:
     def __init__(self, tree: SysfsTree) -> None:
         self._tree = tree
 
-    def scan(self, entry: DeviceEntry, *, wanted: frozenset[str]) -> tuple[FoundDevice, ...]:
+    def scan(self, entry: DeviceEntry, *, owner: str, wanted: frozenset[str]) -> tuple[FoundDevice, ...]:  # noqa: ARG002
         assert entry.files is not None
-        found: dict[str, FoundDevice] = {}  # by what it leads to: two globs may meet one node
+        found: list[FoundDevice] = []
+        met: set[str] = set()  # what paths lead to: two globs may meet one node
+        broken: list[FoundDevice] = []
         for pattern in entry.files.paths:
-            for path in self._expand(pattern.removeprefix("/dev/")):
-                real = self._tree.dev.real(path)
-                if real and real not in found and (device := self._found(path, real, pattern, wanted)):
-                    found[real] = device
-        return tuple(found.values())
+            for path in self._expand(pattern.removeprefix("/dev/"), broken):
+                with self._around(path, broken):
+                    real = self._tree.dev.real(path)
+                    if real and real not in met and (device := self._found(path, real, pattern, wanted)):
+                        met.add(real)
+                        found.append(device)
+        return (*found, *{find.title: find for find in broken}.values())
+
+    def _around(self, path: str, into: list[FoundDevice]) -> AbstractContextManager[None]:
+        place = self._tree.dev.host(path)
+        return self._tree.boundary.around(FILES, posixpath.basename(path), place, into=into, label=place)
 
     def nothing(self, entry: DeviceEntry) -> str:
         assert entry.files is not None
         return f"no device file matches {' or '.join(entry.files.paths)}"
 
-    def _expand(self, pattern: str) -> list[str]:
+    def _expand(self, pattern: str, broken: list[FoundDevice]) -> list[str]:
         paths = [""]
         for segment in pattern.split("/"):
             if is_literal(segment):
                 paths = [posixpath.join(path, segment) for path in paths]
             else:
-                matches = matcher((segment,))
-                paths = [
-                    posixpath.join(path, name)
-                    for path in paths
-                    if (directory := self._tree.dev.real(path)) is not None
-                    for name in self._tree.dev.names(directory)
-                    if matches(name)
-                ]
+                paths = [inner for path in paths for inner in self._inside(path, segment, broken)]
         return paths
+
+    def _inside(self, path: str, glob: str, broken: list[FoundDevice]) -> list[str]:
+        """What is in a directory and meets the glob."""
+        directory = None
+        with self._around(path, broken):
+            directory = self._tree.dev.real(path)
+        if directory is None:
+            return []
+        return [posixpath.join(path, name) for name in filter(matcher((glob,)), self._tree.dev.names(directory))]
 
     def _found(self, path: str, real: str, pattern: str, wanted: frozenset[str]) -> FoundDevice | None:
         dev = self._tree.dev
@@ -74,8 +84,10 @@ class DeviceFiles:
             values["index"] = index
         values["path"] = f"/dev/{path}"
         return FoundDevice(
-            source="files",
+            source=FILES,
             name=name,
+            label=values["path"],
+            unit="path",
             sysfs_path=None if alias else place,
             attributes=values,
             nodes=host_paths(nodes),
@@ -104,9 +116,10 @@ class DeviceFiles:
 
 def _no_device(name: str, path: str) -> FoundDevice:
     return FoundDevice(
-        source="files",
+        source=FILES,
         name=name,
+        label=path,
         sysfs_path=None,
         attributes={"name": name, "path": path},
-        left_out=(NOT_A_DEVICE, f"{path} is neither a device node nor a directory that holds one"),
+        left_out=(ExclusionReason.NOT_A_DEVICE, f"{path} is neither a device node nor a directory that holds one"),
     )

@@ -13,11 +13,19 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from device_agent.runtime.errors import AgentError
 from device_agent.select.kernel_names import natural
 
 MAX_VALUE: Final = 128
 """Bytes of a sysfs file that an attribute keeps."""
 
+MAX_LINKS: Final = 40
+"""Links that one path may lead over, as in the kernel (MAXSYMLINKS)."""
+
+_GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.ENXIO})
+"""The object is not there, or went away while we looked."""
+_SHOWN: Final = 160
+"""Characters of a path in a message."""
 _BLANKS = b" \t\r\n\0"
 _REPLACED = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, 0xFFFD], "_")
 _REPLACED |= dict.fromkeys(map(ord, "\t\r\n\v\f"), " ")
@@ -32,6 +40,19 @@ def clean(raw: bytes) -> str:
     return text.translate(_REPLACED).strip()
 
 
+class UnreadableError(AgentError):
+    """A path of the node that exists and cannot be read. The message has the path as the node calls it, and why."""
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(f"{_shown(path)}: {why}")
+
+
+def _shown(path: str) -> str:
+    """A path as a message can hold it."""
+    short = path if len(path) <= _SHOWN else f"{path[:_SHOWN]}…"
+    return short if path.isascii() and path.isprintable() else ascii(short)
+
+
 class HostTree:
     """A directory that stands for `mount` (`/sys`, `/dev`). All paths are relative to it, '' is itself.
 
@@ -43,7 +64,7 @@ class HostTree:
         self.mount = mount
         self.errors: list[str] = []
         self._real: dict[str, str | None] = {"": ""}
-        self._links: dict[str, str | None] = {}
+        self._targets: dict[str, str | None] = {}
         self._texts: dict[str, str | None] = {}
 
     def at(self, path: str) -> str:
@@ -59,41 +80,89 @@ class HostTree:
 
     def link(self, path: str) -> str | None:
         """The last name of a link's target, as with `driver` and `subsystem`; None where there is no link."""
-        if path not in self._links:
-            try:
-                self._links[path] = posixpath.basename(os.readlink(self.at(path)))  # noqa: PTH115 hot: a Path costs more than the call
-            except OSError:
-                self._links[path] = None
-        return self._links[path]
+        try:
+            target = self._target(path)
+        except UnreadableError:
+            return None
+        return posixpath.basename(target) if target else None
+
+    def is_plain(self, path: str) -> bool:
+        """Whether something lies at `path` that is no link."""
+        try:
+            return self._target(path) == ""
+        except UnreadableError:
+            return False
+
+    def _target(self, path: str) -> str | None:
+        """Where the link at `path` leads; '' where it is no link, None where nothing is.
+
+        Raises:
+            UnreadableError: nobody can tell.
+        """
+        if path not in self._targets:
+            self._targets[path] = self._read_link(path)
+        return self._targets[path]
+
+    def _read_link(self, path: str) -> str | None:
+        try:
+            return os.readlink(self.at(path))  # noqa: PTH115 hot: a Path costs more than the call
+        except OSError as error:
+            if error.errno == errno.EINVAL:
+                return ""
+            if error.errno in _GONE:
+                return None
+            raise self.unreadable(path, error) from error
+        except ValueError as error:
+            raise UnreadableError(self.host(path), "its name has a NUL") from error
+
+    def unreadable(self, path: str, error: OSError) -> UnreadableError:
+        return UnreadableError(self.host(path), error.strerror or str(error))
 
     def real(self, path: str) -> str | None:
-        """`path` without links, None when it leads nowhere, in circles, or out of the tree."""
-        if path in self._real:
-            return self._real[path]
-        self._real[path] = None  # met again on the way: a circle
-        head, _, name = path.rpartition("/")
-        parent = self.real(head)
-        found = None
-        if parent is not None:
-            straight = f"{parent}/{name}" if parent else name
-            found = self.real(straight) if straight != path else self._follow(parent, straight)
-        self._real[path] = found
-        return found
+        """`path` without links, None when it leads nowhere or out of the tree.
 
-    def _follow(self, parent: str, path: str) -> str | None:
-        try:
-            target = os.readlink(self.at(path))  # noqa: PTH115 as above
-        except OSError as error:
-            return path if error.errno == errno.EINVAL else None
-        if target.startswith("/"):
-            inside = posixpath.normpath(target)
-            if not inside.startswith(f"{self.mount}/"):
+        Raises:
+            UnreadableError: it leads in circles, over too many links, or through what cannot be read.
+        """
+        if path not in self._real:
+            self._real[path] = self._resolve(path)
+        return self._real[path]
+
+    def _resolve(self, path: str) -> str | None:
+        head, _, name = path.rpartition("/")
+        known = self._real.get(head)  # objects of one directory are asked for one after the other
+        found, rest = (known, [name]) if known is not None else ("", path.split("/")[::-1])
+        links = 0
+        while rest:
+            name = rest.pop()
+            if name in ("", "."):
+                continue
+            if name == "..":
+                if not found:
+                    return None
+                found = found.rpartition("/")[0]
+                continue
+            step = f"{found}/{name}" if found else name
+            try:
+                target = self._target(step)
+            except UnreadableError as error:
+                raise error if step == path else UnreadableError(self.host(path), f"it leads to {error}") from error
+            if target is None:
                 return None
-            return self.real(inside.removeprefix(f"{self.mount}/"))
-        inside = posixpath.normpath(posixpath.join(parent, target))
-        if inside == ".." or inside.startswith("../"):
-            return None
-        return self.real("" if inside == "." else inside)
+            if not target:
+                found = step
+                continue
+            links += 1
+            if links > MAX_LINKS:
+                raise UnreadableError(
+                    self.host(path), f"leads over more than {MAX_LINKS} symbolic links, or in a circle"
+                )
+            if target.startswith("/"):
+                if not target.startswith(f"{self.mount}/"):
+                    return None
+                found, target = "", target.removeprefix(f"{self.mount}/")
+            rest += target.split("/")[::-1]
+        return found
 
     def names(self, path: str) -> list[str]:
         """The names in a directory in natural order; none where it does not exist."""
@@ -115,14 +184,31 @@ class HostTree:
     def raw(self, path: str) -> bytes | None:
         """The first 4 KiB of a file, None where it cannot be read."""
         try:
-            # O_NONBLOCK: a captured tree may hold a FIFO; O_NOFOLLOW: whoever follows links does it by `real`
-            fd = os.open(self.at(path), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+            return self._read(path)
         except OSError:
             return None
+
+    def required(self, path: str) -> str | None:
+        """A file's value as `clean` gives it; None where the directory that it must be in is gone.
+
+        Raises:
+            UnreadableError: the directory is there, and the file is absent, empty or unreadable.
+        """
+        try:
+            value = clean(self._read(path))
+        except OSError as error:
+            if error.errno in _GONE and not os.path.isdir(self.at(posixpath.dirname(path))):  # noqa: PTH112 as above
+                return None
+            raise self.unreadable(path, error) from error
+        if not value:
+            raise UnreadableError(self.host(path), "is empty")
+        return value
+
+    def _read(self, path: str) -> bytes:
+        # O_NONBLOCK: a captured tree may hold a FIFO; O_NOFOLLOW: whoever follows links does it by `real`
+        fd = os.open(self.at(path), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             return os.read(fd, 4096)
-        except OSError:
-            return None
         finally:
             os.close(fd)
 
@@ -171,7 +257,10 @@ class DevTree(HostTree):
 
     def exists(self, path: str) -> bool:
         """Whether `path` leads to something: a node, or a directory."""
-        real = self.real(path)
+        try:
+            real = self.real(path)
+        except UnreadableError:
+            return False
         return real is not None and (self.is_node(real) or self.is_directory(real))
 
     def nodes_below(self, path: str) -> tuple[str, ...]:

@@ -1,52 +1,54 @@
 """PCI functions: by id, class, driver, address."""
 
+from dataclasses import replace
+from functools import cached_property
+from typing import Final
+
+from device_agent.contract.attributes import PCI
 from device_agent.contract.document import DeviceEntry, PciSource
+from device_agent.contract.reasons import DeviceReason
+from device_agent.discovery import iommu
 from device_agent.discovery.host_tree import host_paths
-from device_agent.discovery.sysfs_tree import NODE_MISSING, OwnNodes, PciFunction, SysfsTree
-from device_agent.select.found import FoundDevice
+from device_agent.discovery.iommu import IommuGroups
+from device_agent.discovery.sysfs_tree import OwnNodes, PciFunction, SysfsTree
+from device_agent.select.found import FoundDevice, Problem
 from device_agent.select.kernel_names import matcher, restricts
 
-_DIRECTORY = "bus/pci/devices"
-_NOIOMMU = "vfio-noiommu"
+_NOIOMMU: Final = "vfio-noiommu"
+_NO_GROUP: Final = "it is bound to vfio and has no IOMMU group: switch the IOMMU on in firmware and kernel"
 
 
 class PciFunctions:
-    """The source `pci`. Function and nodes are read once for all entries of a scan."""
+    """The source `pci`. Functions and nodes are read once for all entries of a scan."""
 
     def __init__(self, tree: SysfsTree) -> None:
         self._tree = tree
-        self._all: tuple[PciFunction, ...] | None = None
-        self._nodes: dict[str, tuple[OwnNodes, tuple[str, str] | None]] = {}
+        self._nodes: dict[str, tuple[OwnNodes, Problem | None]] = {}
 
-    def scan(self, entry: DeviceEntry, *, wanted: frozenset[str]) -> tuple[FoundDevice, ...]:
+    def scan(self, entry: DeviceEntry, *, owner: str, wanted: frozenset[str]) -> tuple[FoundDevice, ...]:  # noqa: ARG002
         assert entry.pci is not None
-        return tuple(self._found(f, wanted) for f in self._functions() if _selects(entry.pci, f))
+        # of a function that cannot be read the address is all there is to go by
+        at = restricts(entry.pci.addresses)
+        found = [find for find in self._tree.functions().unreadable if at(find.name)]
+        for function in self._tree.functions().readable:
+            if _selects(entry.pci, function):
+                with self._tree.boundary.around(PCI, function.address, self._tree.sys.host(function.path), into=found):
+                    found.append(self._found(function, wanted))
+        return tuple(found)
 
     def nothing(self, entry: DeviceEntry) -> str:  # noqa: ARG002 the entry's globs are in the configuration
-        return "no PCI function of this node matches" if self._functions() else "this node has no PCI functions"
+        there = self._tree.functions().readable
+        return "no PCI function of this node matches" if there else "this node has no PCI functions"
 
-    def iommu_groups(self) -> dict[str, tuple[FoundDevice, ...]]:
-        """Every function of every IOMMU group, as devices without nodes."""
-        groups: dict[str, list[FoundDevice]] = {}
-        for function in self._functions():
-            if function.iommu_group is not None:
-                groups.setdefault(function.iommu_group, []).append(self._bare(function, frozenset()))
-        return {group: tuple(members) for group, members in groups.items()}
-
-    def _functions(self) -> tuple[PciFunction, ...]:
-        if self._all is None:
-            found = (self._tree.function(path) for _, path in self._tree.members(_DIRECTORY))
-            self._all = tuple(sorted((f for f in found if f), key=lambda f: f.address))
-        return self._all
-
-    def _bare(self, function: PciFunction, wanted: frozenset[str]) -> FoundDevice:
-        return FoundDevice(
-            source="pci",
-            name=function.address,
-            sysfs_path=function.path,
-            attributes=self._tree.attributes(function.path, name=function.address, wanted=wanted),
-            numa_node=function.numa_node,
+    @cached_property
+    def _groups(self) -> IommuGroups:
+        functions = self._tree.functions()
+        unreadable = (
+            (find.name, group)
+            for find in functions.unreadable
+            if find.sysfs_path and (group := self._tree.sys.link(f"{find.sysfs_path}/iommu_group"))
         )
+        return IommuGroups(functions.readable, unreadable=unreadable)
 
     def _found(self, function: PciFunction, wanted: frozenset[str]) -> FoundDevice:
         if function.path not in self._nodes:
@@ -56,30 +58,37 @@ class PciFunctions:
         values = self._tree.attributes(function.path, name=function.address, wanted=wanted)
         if nodes:
             values["path"] = nodes[0]
-        return FoundDevice(
-            source="pci",
-            name=function.address,
-            sysfs_path=function.path,
-            attributes=values,
-            nodes=nodes,
-            numa_node=function.numa_node,
-            problem=problem,
+        return with_group(
+            FoundDevice(
+                source=PCI,
+                name=function.address,
+                sysfs_path=function.path,
+                attributes=values,
+                nodes=nodes,
+                shared_nodes=host_paths([iommu.VFIO_CONTAINER]),
+                numa_node=function.numa_node,
+                problem=problem,
+                unit="pci.address",
+                stable_name=True,
+            ),
+            function,
+            self._groups,
         )
 
-    def _own_nodes(self, function: PciFunction) -> tuple[OwnNodes, tuple[str, str] | None]:
+    def _own_nodes(self, function: PciFunction) -> tuple[OwnNodes, Problem | None]:
         if function.on_vfio:
             return self._vfio_nodes(function)
         own = self._tree.own_nodes(function.path, foreign=lambda path: self._tree.function(path) is not None)
         return own, own.problem
 
-    def _vfio_nodes(self, function: PciFunction) -> tuple[OwnNodes, tuple[str, str] | None]:
+    def _vfio_nodes(self, function: PciFunction) -> tuple[OwnNodes, Problem | None]:
         """The group's node and the container's (Linux Documentation/driver-api/vfio.rst)."""
         if function.iommu_group is None:
             text = f"{function.address} is bound to {function.driver} and has no IOMMU group: enable the IOMMU"
-            return OwnNodes((), ()), (NODE_MISSING, text)
+            return OwnNodes((), ()), (DeviceReason.DEVICE_NODE_MISSING, text)
         name = self._tree.sys.text(f"kernel/iommu_groups/{function.iommu_group}/name")
         prefix = "noiommu-" if name == _NOIOMMU else ""
-        nodes = (f"vfio/{prefix}{function.iommu_group}", "vfio/vfio")
+        nodes = (f"vfio/{prefix}{function.iommu_group}", iommu.VFIO_CONTAINER)
         own = OwnNodes(
             present=tuple(sorted(n for n in nodes if self._tree.dev.is_node(n))),
             missing=tuple(n for n in nodes if not self._tree.dev.is_node(n)),
@@ -87,7 +96,19 @@ class PciFunctions:
         if not own.missing:
             return own, None
         missing = ", ".join(f"/dev/{n}" for n in own.missing)
-        return own, (NODE_MISSING, f"{missing} of IOMMU group {function.iommu_group} does not exist")
+        return own, (
+            DeviceReason.DEVICE_NODE_MISSING,
+            f"{missing} of IOMMU group {function.iommu_group} does not exist",
+        )
+
+
+def with_group(find: FoundDevice, function: PciFunction, groups: IommuGroups) -> FoundDevice:
+    """The find of a function with the group that it can only be given away with, and the unit that follows from it."""
+    if (group := groups.of(function)) is not None:
+        return replace(find, group=group, unit=group.unit)
+    if function.on_vfio and not iommu.is_bridge(function):
+        return replace(find, unit=iommu.UNIT, absent={iommu.UNIT: _NO_GROUP})
+    return find
 
 
 def _selects(source: PciSource, function: PciFunction) -> bool:

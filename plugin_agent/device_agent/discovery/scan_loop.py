@@ -12,17 +12,16 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
 from device_agent.contract.document import Document
+from device_agent.discovery.driver import DriverFeed, Opener
 from device_agent.discovery.hotplug import UeventSocket
 from device_agent.discovery.scan_errors import ScanErrors
 from device_agent.discovery.scanner import Scanner
-from device_agent.nvml.model import NvmlView
-from device_agent.nvml.watch import GpuWatch
 from device_agent.runtime.metrics import Metrics
 from device_agent.runtime.settings import Settings
 from device_agent.runtime.worker import Worker, WorkerBusyError
@@ -39,10 +38,9 @@ _HUNG_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """A scan that is in the table. `changed`: names whose list changed, came or went; `gpus`: what NVML had told."""
+    """A scan that is in the table. `changed`: names whose list changed, came or went."""
 
     accepted: Accepted
-    gpus: NvmlView | None
     changed: frozenset[str]
 
 
@@ -60,14 +58,17 @@ class Listeners:
 
 
 class ScanLoop:
-    """Scans what `configuration` wants. `in_force`: the configuration that the table's devices were selected by."""
+    """Scans what `configuration` wants. `in_force`: the configuration that the table's devices were selected by.
+
+    `feeds`: drivers' libraries, each asked before a scan.
+    """
 
     def __init__(
         self,
         scanner: Scanner,
         *,
         configuration: Configuration,
-        gpus: GpuWatch,
+        feeds: Sequence[DriverFeed],
         table: DeviceTable,
         metrics: Metrics,
         settings: Settings,
@@ -76,7 +77,7 @@ class ScanLoop:
         self.in_force: Accepted | None = None
         self._scanner = scanner
         self._configuration = configuration
-        self._gpus = gpus
+        self._feeds = tuple(feeds)
         self._table = table
         self._metrics = metrics
         self._settings = settings
@@ -121,13 +122,13 @@ class ScanLoop:
         if not self._begun:
             await self._listeners.first()
             self._begun = True
-        gpus = await self._gpus.for_scan(wanted.document)
+        drivers = await self._ask_drivers(wanted.document)
         begun = time.monotonic()
         held = self._table.held_ids()
-        known = frozenset(r.entry for r in self._table.snapshot().resources if r.devices) if gpus else frozenset()
+        known = frozenset(r.entry for r in self._table.snapshot().resources if r.devices) if drivers else frozenset()
         try:
             selection, errors = await self._worker.call(
-                lambda: self._look(wanted.document, gpus, held, known), seconds=self._settings.scan_deadline
+                lambda: self._look(wanted.document, drivers, held, known), seconds=self._settings.scan_deadline
             )
         except (TimeoutError, WorkerBusyError):
             self._complain(("the scan hangs, the last one counts",))
@@ -144,13 +145,17 @@ class ScanLoop:
             self.in_force = wanted
             self._listeners.in_force()
             logger.info("configuration in force", extra={"sha256": wanted.sha256})
-        self._listeners.applied(Applied(accepted=wanted, gpus=gpus, changed=changed))
+        self._listeners.applied(Applied(accepted=wanted, changed=changed))
+
+    async def _ask_drivers(self, document: Document) -> dict[str, Opener]:
+        answers = await asyncio.gather(*(feed.for_scan(document) for feed in self._feeds))
+        return {feed.kind: opener for feed, opener in zip(self._feeds, answers, strict=True) if opener is not None}
 
     def _look(
-        self, document: Document, gpus: NvmlView | None, held: frozenset[str], known: frozenset[str]
+        self, document: Document, drivers: Mapping[str, Opener], held: frozenset[str], known: frozenset[str]
     ) -> tuple[Selection, tuple[str, ...]]:
         """In the scan's thread: it reads the node's files."""
-        findings = self._scanner.scan(document, nvml=gpus, known=known)
+        findings = self._scanner.scan(document, drivers=drivers, known=known)
         return select(document, findings, exists=self._scanner.exists, held=held), findings.errors
 
     def _complain(self, errors: tuple[str, ...]) -> None:

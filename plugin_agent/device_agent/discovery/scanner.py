@@ -1,7 +1,13 @@
 """One scan of everything a document asks for. It reads, and never changes the hardware's state."""
 
-from device_agent.contract import check
-from device_agent.contract.document import DeviceEntry, Document
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from device_agent.contract import attributes, check
+from device_agent.contract.document import Document, Resource
+from device_agent.discovery.boundary import Boundary
+from device_agent.discovery.driver import DriverSource, Opener
 from device_agent.discovery.files import DeviceFiles
 from device_agent.discovery.host_tree import DevTree
 from device_agent.discovery.pci import PciFunctions
@@ -9,74 +15,92 @@ from device_agent.discovery.simulated import SimulatedDevices
 from device_agent.discovery.source import Roots, Source
 from device_agent.discovery.sysfs import SysfsObjects
 from device_agent.discovery.sysfs_tree import SysfsTree
-from device_agent.nvml.model import NvmlView
-from device_agent.nvml.source import NvmlDevices
 from device_agent.select.found import Findings, FoundDevice
+
+SOURCES: Final[Mapping[str, Callable[[SysfsTree], Source]]] = {
+    attributes.PCI: PciFunctions,
+    attributes.SYSFS: SysfsObjects,
+    attributes.FILES: DeviceFiles,
+    attributes.SIMULATED: lambda _tree: SimulatedDevices(),
+}
+"""Every source that needs the node's files alone; those of drivers' libraries are handed to each scan."""
+
+NO_DRIVERS: Final[Mapping[str, Opener]] = MappingProxyType({})
 
 
 class Scanner:
-    """Scans below `roots`. Nothing is kept between scans."""
+    """Scans below `roots`. Nothing is kept between scans but which defects are in the log."""
 
     def __init__(self, roots: Roots) -> None:
         self._roots = roots
+        self._boundary = Boundary()
 
     def scan(
-        self, document: Document, *, nvml: NvmlView | None = None, known: frozenset[str] = frozenset()
+        self,
+        document: Document,
+        *,
+        drivers: Mapping[str, Opener] = NO_DRIVERS,
+        known: frozenset[str] = frozenset(),
     ) -> Findings:
         """What each entry's source finds, whoever comes to own it.
 
-        A device that cannot be read never hides the others: it is left out, or found with a problem, and
-        `errors` names it. Blocking: a driver may take its time to answer a read.
-        `nvml`: the last look at NVIDIA's GPUs; of those nothing is found without. `known`: names of entries that had
-        devices before, whose absence is news.
+        A device that cannot be read never hides the others: it is left out, or found with a problem. Nor does an entry
+        whose source fails hide the other entries. Blocking: a driver may take its time to answer a read.
+        `drivers`: what drivers' libraries have told, by source. `known`: names of entries that had devices before,
+        whose absence is news.
         """
-        tree = SysfsTree(self._roots)
-        pci = PciFunctions(tree)
-        alone = all(entry.nvml for resource in document.resources for entry in resource.devices)
-        gpus = NvmlDevices(tree, nvml, alone=alone)
-        shared: dict[str, Source] = {
-            "pci": pci,
-            "sysfs": SysfsObjects(tree),
-            "files": DeviceFiles(tree),
-            "nvml": gpus,
-        }
-        errors: list[str] = []
-
-        unread: set[str] = set()
-
-        def source_of(entry: DeviceEntry, owner: str) -> Source:
-            return shared.get(entry.kind) or SimulatedDevices(owner)
-
-        def of_entry(entry: DeviceEntry, owner: str, wanted: frozenset[str]) -> tuple[FoundDevice, ...]:
-            try:
-                return source_of(entry, owner).scan(entry, wanted=wanted)
-            except OSError as error:
-                errors.append(f"{owner}: {error}")
-                unread.add(owner)
-                return ()
-
-        by_entry, nothing = [], {}
-        for number, resource in enumerate(document.resources):
-            wanted = check.attribute_names(resource)
-            owners = [f"{resource.name} devices[{i}]" for i in range(len(resource.devices))]
-            found = tuple(of_entry(e, owner, wanted) for e, owner in zip(resource.devices, owners, strict=True))
-            by_entry.append(found)
-            if not any(found) and unread.isdisjoint(owners):
-                nothing[number] = tuple(source_of(e, "").nothing(e) for e in resource.devices)
-        asked = any(entry.pci for resource in document.resources for entry in resource.devices)
-        return Findings(
-            by_entry=tuple(by_entry),
-            iommu_groups=pci.iommu_groups() if asked else {},
-            nothing=nothing,
-            errors=tuple(dict.fromkeys((*errors, *tree.errors))),
-            reasons={
-                i: reason
-                for i, resource in enumerate(document.resources)
-                if any(entry.nvml for entry in resource.devices)
-                and (reason := gpus.reason(expected=resource.name in known))
-            },
-        )
+        return _Scan(SysfsTree(self._roots, self._boundary), document, drivers).findings(known)
 
     def exists(self, host_path: str) -> bool:
         """Whether a companion such as /dev/net/tun is there: a device node, or a directory of some."""
         return DevTree(self._roots.dev).exists(host_path.removeprefix("/dev/"))
+
+
+class _Scan:
+    """One look at the node. `failed`: (resource index, entry index) -> why its source could not look."""
+
+    def __init__(self, tree: SysfsTree, document: Document, drivers: Mapping[str, Opener]) -> None:
+        self._tree = tree
+        self._document = document
+        kinds = {entry.kind for resource in document.resources for entry in resource.devices}
+        self._drivers: dict[str, DriverSource] = {kind: drivers[kind](tree) for kind in sorted(kinds & drivers.keys())}
+        self._sources: dict[str, Source] = {kind: make(tree) for kind, make in SOURCES.items() if kind in kinds}
+        self._sources |= self._drivers
+        self._failed: dict[tuple[int, int], str] = {}
+
+    def findings(self, known: frozenset[str]) -> Findings:
+        resources = tuple(enumerate(self._document.resources))
+        by_entry = tuple(self._of_resource(number, resource) for number, resource in resources)
+        unread = {number for number, _ in self._failed}
+        empty = [(n, resource) for n, resource in resources if n not in unread and not any(by_entry[n])]
+        return Findings(
+            by_entry=by_entry,
+            nothing={number: self._nothing(resource) for number, resource in empty},
+            failed=self._failed,
+            errors=(*self._failed.values(), *self._tree.errors),
+            reasons={
+                number: reason
+                for number, resource in resources
+                if (reason := self._reason(resource, expected=resource.name in known))
+            },
+            vanished={kind: source.vanished() for kind, source in self._drivers.items()},
+        )
+
+    def _of_resource(self, number: int, resource: Resource) -> tuple[tuple[FoundDevice, ...], ...]:
+        wanted = check.attribute_names(resource)
+        found: list[tuple[FoundDevice, ...]] = []
+        for i, entry in enumerate(resource.devices):
+            owner = f"{resource.name} devices[{i}]"
+            try:
+                found.append(self._sources[entry.kind].scan(entry, owner=owner, wanted=wanted))
+            except Exception as error:  # noqa: BLE001 whatever it is, the other entries must be looked for
+                self._failed[number, i] = self._tree.boundary.explain(error, owner)
+                found.append(())
+        return tuple(found)
+
+    def _nothing(self, resource: Resource) -> tuple[str, ...]:
+        return tuple(self._sources[entry.kind].nothing(entry) for entry in resource.devices)
+
+    def _reason(self, resource: Resource, *, expected: bool) -> str:
+        kinds = sorted({entry.kind for entry in resource.devices} & self._drivers.keys())
+        return next((reason for kind in kinds if (reason := self._drivers[kind].reason(expected=expected))), "")

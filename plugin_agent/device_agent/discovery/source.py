@@ -22,11 +22,16 @@ class Roots:
 
 
 class Source(Protocol):
-    """One way to find devices. It reads and never changes the hardware's state."""
+    """One way to find devices. It lives for one scan. It reads and never changes the hardware's state.
 
-    def scan(self, entry: DeviceEntry, *, wanted: frozenset[str]) -> tuple[FoundDevice, ...]:
+    What it finds carries everything that selection must know of it (`FoundDevice`). It works on each object within the
+    tree's `boundary`, so that one that cannot be read does not hide the others.
+    """
+
+    def scan(self, entry: DeviceEntry, *, owner: str, wanted: frozenset[str]) -> tuple[FoundDevice, ...]:
         """The devices of the entry's source specification (not its include), in kernel-name order.
 
+        `owner`: what tells the entry from all others of the document.
         `wanted`: names of the sysfs file attributes to read (`attr.…`, `pci.attr.…`).
         """
         ...

@@ -1,7 +1,9 @@
 """Objects of a sysfs class or bus: /sys/class/X, else /sys/bus/X/devices, else /sys/block for block."""
 
 import posixpath
+from contextlib import AbstractContextManager
 
+from device_agent.contract.attributes import SYSFS
 from device_agent.contract.document import DeviceEntry
 from device_agent.discovery.host_tree import host_paths
 from device_agent.discovery.sysfs_tree import SysfsTree, numa, trailing_index
@@ -14,29 +16,43 @@ class SysfsObjects:
 
     def __init__(self, tree: SysfsTree) -> None:
         self._tree = tree
-        self._members: dict[str, tuple[tuple[str, str], ...]] = {}
 
-    def scan(self, entry: DeviceEntry, *, wanted: frozenset[str]) -> tuple[FoundDevice, ...]:
+    def scan(self, entry: DeviceEntry, *, owner: str, wanted: frozenset[str]) -> tuple[FoundDevice, ...]:  # noqa: ARG002
         assert entry.sysfs is not None
-        named = restricts(entry.sysfs.names)
-        matching = {path: name for name, path in self._subsystem(entry.sysfs.subsystem) if named(name)}
-        return tuple(self._found(path, name, matching, wanted) for path, name in matching.items())
+        found: list[FoundDevice] = []
+        matching: dict[str, str] = {}  # object -> its name
+        directory, names = self._subsystem(entry.sysfs.subsystem)
+        for name in filter(restricts(entry.sysfs.names), names):
+            with self._around(f"{directory}/{name}", name, found):
+                if path := self._tree.member(directory, name):
+                    matching[path] = name
+        for path, name in matching.items():
+            with self._around(path, name, found, sysfs_path=path):
+                found.append(self._found(path, name, matching, wanted))
+        return tuple(found)
 
     def nothing(self, entry: DeviceEntry) -> str:
         assert entry.sysfs is not None
         subsystem, names = entry.sysfs.subsystem, " or ".join(entry.sysfs.names)
-        if names and self._subsystem(subsystem):
+        if names and self._subsystem(subsystem)[1]:
             return f"nothing of {subsystem} is named {names}"
         return f"nothing in /sys/class/{subsystem} or /sys/bus/{subsystem}/devices: is the name right?"
 
-    def _subsystem(self, subsystem: str) -> tuple[tuple[str, str], ...]:
-        if subsystem not in self._members:
-            places = [f"class/{subsystem}", f"bus/{subsystem}/devices"]
-            if subsystem == "block":
-                places.append("block")
-            members = (tuple(self._tree.members(place)) for place in places)
-            self._members[subsystem] = next((m for m in members if m), ())
-        return self._members[subsystem]
+    def _around(
+        self, path: str, name: str, into: list[FoundDevice], *, sysfs_path: str | None = None
+    ) -> AbstractContextManager[None]:
+        return self._tree.boundary.around(SYSFS, name, self._tree.sys.host(path), into=into, sysfs_path=sysfs_path)
+
+    def _subsystem(self, subsystem: str) -> tuple[str, list[str]]:
+        """The first directory that has objects of the subsystem, and their names."""
+        places = [f"class/{subsystem}", f"bus/{subsystem}/devices"]
+        if subsystem == "block":
+            places.append("block")
+        for place in places:
+            names = [name for name in self._tree.sys.names(place) if not self._tree.sys.is_plain(f"{place}/{name}")]
+            if names:
+                return place, names
+        return places[0], []
 
     def _found(self, path: str, name: str, matching: dict[str, str], wanted: frozenset[str]) -> FoundDevice:
         own = self._tree.own_nodes(path, foreign=matching.__contains__)
@@ -47,7 +63,7 @@ class SysfsObjects:
         if nodes:
             values["path"] = nodes[0]
         return FoundDevice(
-            source="sysfs",
+            source=SYSFS,
             name=name,
             sysfs_path=path,
             attributes=values,

@@ -3,6 +3,7 @@
 One object of this class serves all sources for one scan, so that ten entries read a PCI function once.
 """
 
+import contextlib
 import os
 import posixpath
 import re
@@ -11,13 +12,19 @@ from dataclasses import dataclass
 from typing import Final
 
 from device_agent.contract import attributes
-from device_agent.discovery.host_tree import DevTree, HostTree
+from device_agent.contract.reasons import DeviceReason
+from device_agent.discovery.boundary import Boundary
+from device_agent.discovery.host_tree import DevTree, HostTree, UnreadableError
 from device_agent.discovery.source import Roots
+from device_agent.select.found import FoundDevice, Problem
 
-NODE_MISSING: Final = "DeviceNodeMissing"
+PCI_DEVICES: Final = "bus/pci/devices"
 
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
-_INDEX = re.compile(r"\d+$")
+_PCI_ID = re.compile(r"[0-9a-f]{4}")
+_INDEX = re.compile(r"[0-9]+$")
+_MAX_NUMA_NODE: Final = 1 << 16
+"""No kernel has more; what is beyond is no number of a NUMA node."""
 # Attribute groups that every device, interface or interrupt user has: no object lies in them.
 _BARREN: Final = frozenset({"power", "msi_irqs", "statistics", "queues"})
 
@@ -49,11 +56,19 @@ class OwnNodes:
     missing: tuple[str, ...]
 
     @property
-    def problem(self) -> tuple[str, str] | None:
+    def problem(self) -> Problem | None:
         if not self.missing:
             return None
         names = ", ".join(f"/dev/{name}" for name in self.missing)
-        return NODE_MISSING, f"{names} is announced by the kernel and does not exist in /dev"
+        return DeviceReason.DEVICE_NODE_MISSING, f"{names} is announced by the kernel and does not exist in /dev"
+
+
+@dataclass(frozen=True, slots=True)
+class PciBus:
+    """The node's PCI functions in the order of their addresses; `unreadable` ones as finds that are left out."""
+
+    readable: tuple[PciFunction, ...]
+    unreadable: tuple[FoundDevice, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +79,17 @@ class _Listing:
 
 
 class SysfsTree:
-    """The node's /sys and /dev for the length of one scan. Paths are relative to /sys, links resolved."""
+    """The node's /sys and /dev for the length of one scan. Paths are relative to /sys, links resolved.
 
-    def __init__(self, roots: Roots) -> None:
+    `boundary`: what each source does with an object that cannot be read.
+    """
+
+    def __init__(self, roots: Roots, boundary: Boundary | None = None) -> None:
+        self.boundary = boundary or Boundary()
         self.sys = HostTree(roots.sys, mount="/sys")
         self.dev = DevTree(roots.dev)
         self._functions: dict[str, PciFunction | None] = {}
+        self._bus: PciBus | None = None
         self._virtual: dict[str, dict[str, str]] = {}
         self._bases: dict[str, tuple[dict[str, str], dict[str, str]]] = {}
         self._listings: dict[str, _Listing] = {}
@@ -79,46 +99,76 @@ class SysfsTree:
     def errors(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys((*self.sys.errors, *self.dev.errors)))
 
-    def members(self, directory: str) -> Iterator[tuple[str, str]]:
-        """(kernel name, path) of the objects that a class or bus directory links to, in natural order."""
-        for name in self.sys.names(directory):
-            if self.sys.link(f"{directory}/{name}") is None:
-                continue  # a control file such as net/bonding_masters
-            path = self.sys.real(f"{directory}/{name}")
-            if path is not None:  # None: it went away since the directory was read
-                yield name, path
+    def member(self, directory: str, name: str) -> str | None:
+        """Where the object lies that a class or bus directory links to; None for a control file, or when it is gone.
+
+        Raises:
+            UnreadableError: the link is there and cannot be followed.
+        """
+        path = f"{directory}/{name}"
+        # a control file, such as net/bonding_masters, is no link; what cannot be told is for `real` to say
+        return None if self.sys.is_plain(path) else self.sys.real(path)
 
     def subsystem(self, path: str) -> str | None:
         return self.sys.link(f"{path}/subsystem")
 
+    def functions(self) -> PciBus:
+        """All PCI functions of the node."""
+        if self._bus is None:
+            readable: list[PciFunction] = []
+            unreadable: list[FoundDevice] = []
+            for name in self.sys.names(PCI_DEVICES):
+                link, path = f"{PCI_DEVICES}/{name}", None
+                with self.boundary.around(attributes.PCI, name, self.sys.host(link), into=unreadable):
+                    path = self.member(PCI_DEVICES, name)
+                if path is None:
+                    continue
+                with self.boundary.around(attributes.PCI, name, self.sys.host(path), into=unreadable, sysfs_path=path):
+                    self._functions[path] = function = self._read_function(path)
+                    if function is not None:
+                        readable.append(function)
+            self._bus = PciBus(tuple(sorted(readable, key=lambda f: f.address)), tuple(unreadable))
+        return self._bus
+
     def function(self, path: str) -> PciFunction | None:
-        """The PCI function at `path`, None when it is none or went away."""
+        """The PCI function at `path`, None when it is none, went away, or cannot be read."""
         if path not in self._functions:
-            self._functions[path] = self._read_function(path)
+            try:
+                self._functions[path] = self._read_function(path)
+            except UnreadableError:
+                self._functions[path] = None
         return self._functions[path]
 
     def _read_function(self, path: str) -> PciFunction | None:
+        """Raises UnreadableError: it is a PCI function, and does not say which."""
         address = posixpath.basename(path)
         if not _ADDRESS.fullmatch(address):
             return None
-        values = [self.sys.text(f"{path}/{name}") for name in ("vendor", "device", "class")]
-        vendor, device, pci_class = (value.removeprefix("0x").lower() if value else "" for value in values)
-        if not vendor or not device:
-            return None
+        ids = []
+        for name in ("vendor", "device"):
+            value = self.sys.required(f"{path}/{name}")
+            if value is None:
+                return None
+            if not _PCI_ID.fullmatch(number := value.removeprefix("0x").lower()):
+                raise UnreadableError(self.sys.host(f"{path}/{name}"), f"{value!r} is no PCI id")
+            ids.append(number)
         return PciFunction(
             path=path,
             address=address,
-            vendor=vendor,
-            device=device,
-            pci_class=pci_class,
+            vendor=ids[0],
+            device=ids[1],
+            pci_class=(self.sys.text(f"{path}/class") or "").removeprefix("0x").lower(),
             driver=self.sys.link(f"{path}/driver"),
             iommu_group=self.sys.link(f"{path}/iommu_group"),
             numa_node=self._numa_node(path),
         )
 
     def nearest_function(self, path: str) -> PciFunction | None:
-        """The PCI function that `path` is or lies below."""
-        return next((f for p in self.upwards(path) if (f := self.function(p))), None)
+        """The PCI function that `path` is or lies below; None as well when that one cannot be read."""
+        for place in self.upwards(path):
+            if _ADDRESS.fullmatch(posixpath.basename(place)):
+                return self.function(place)
+        return None
 
     def nearest_usb(self, path: str) -> str | None:
         """The USB device (not interface) that `path` is or lies below."""
@@ -133,7 +183,10 @@ class SysfsTree:
 
     def _numa_node(self, path: str) -> int | None:
         text = self.sys.text(f"{path}/numa_node")
-        return int(text) if text and text.isdecimal() else None  # -1: the firmware does not say
+        if not text or not text.isdecimal():
+            return None  # -1: the firmware does not say
+        node = int(text)
+        return node if node < _MAX_NUMA_NODE else None
 
     def attributes(self, path: str, *, name: str, wanted: frozenset[str]) -> dict[str, str]:
         """Everything of `contract.attributes` but `index` and `path`, absent ones left out."""
@@ -205,15 +258,20 @@ class SysfsTree:
 
     def _virtual_functions(self, physical: str) -> dict[str, str]:
         if physical not in self._virtual:
-            self._virtual[physical] = {
-                target: name.removeprefix("virtfn")
-                for name in self.sys.names(physical)
-                if name.startswith("virtfn") and (target := self.sys.real(f"{physical}/{name}"))
-            }
+            self._virtual[physical] = numbers = dict[str, str]()
+            for name in self.sys.names(physical):
+                if name.startswith("virtfn"):
+                    with contextlib.suppress(UnreadableError):  # of one function; the others have their numbers
+                        if target := self.sys.real(f"{physical}/{name}"):
+                            numbers[target] = name.removeprefix("virtfn")
         return self._virtual[physical]
 
     def own_nodes(self, path: str, *, foreign: Callable[[str], bool]) -> OwnNodes:
-        """The nodes of `path` and of the objects below it, without those of a `foreign` object and below it."""
+        """The nodes of `path` and of the objects below it, without those of a `foreign` object and below it.
+
+        Raises:
+            UnreadableError: one of these objects does not tell which node is its own.
+        """
         present: set[str] = set()
         missing: set[str] = set()
         for place in self._objects(path, foreign):
@@ -252,17 +310,24 @@ class SysfsTree:
         except FileNotFoundError:
             pass  # unplugged while we looked
         except OSError as error:
-            self.sys.failed(path, error)
+            raise self.sys.unreadable(path, error) from error
         return _Listing(directories=tuple(directories), is_object="uevent" in files, has_node="dev" in files)
 
     def devname(self, path: str) -> str | None:
-        """What the kernel calls an object's node below /dev; None for an object without one."""
+        """What the kernel calls an object's node below /dev; None for an object without one.
+
+        Raises:
+            UnreadableError: what it says is no name of a node.
+        """
         if not self._listing(path).has_node:
             return None
-        for line in (self.sys.raw(f"{path}/uevent") or b"").decode("utf-8", "replace").splitlines():
-            key, _, value = line.partition("=")
-            if key == "DEVNAME" and value and ".." not in value.split("/"):
-                return value.removeprefix("/dev/")
+        for line in (self.sys.raw(f"{path}/uevent") or b"").split(b"\n"):
+            key, _, value = line.partition(b"=")
+            if key == b"DEVNAME" and value and b".." not in value.split(b"/"):
+                name = os.fsdecode(value)
+                if any(ord(c) < 0x20 or ord(c) == 0x7F for c in name):
+                    raise UnreadableError(self.sys.host(f"{path}/uevent"), f"DEVNAME is {name!r}, no name of a node")
+                return name.removeprefix("/dev/")
         return posixpath.basename(path).replace("!", "/")  # the kernel's own rule for a slash in a name
 
     def node_object(self, node: str) -> str | None:
@@ -271,12 +336,17 @@ class SysfsTree:
         if number is not None:
             return self.sys.real(f"dev/{number}")
         if self._by_devname is None:  # a captured tree: plain files carry no numbers, uevents do name them
-            self._by_devname = {}
-            for kind in ("char", "block"):
-                for _, path in self.members(f"dev/{kind}"):
-                    if (devname := self.devname(path)) is not None:
-                        self._by_devname[devname] = path
+            self._by_devname = dict(self._named_nodes())
         return self._by_devname.get(node)
+
+    def _named_nodes(self) -> Iterator[tuple[str, str]]:
+        """(path below /dev, sysfs object); an object that cannot be read has no node that anybody could find."""
+        for directory in ("dev/char", "dev/block"):
+            for number in self.sys.names(directory):
+                with contextlib.suppress(UnreadableError):
+                    path = self.member(directory, number)
+                    if path is not None and (devname := self.devname(path)) is not None:
+                        yield devname, path
 
     def is_object(self, path: str) -> bool:
         return self._listing(path).is_object

@@ -1,7 +1,11 @@
-"""An admin's word that failures are over: the annotation's items, what each ends, and the answer to each. Pure.
+"""An admin's word that failures are over: the annotation's items, what each ends, and the reply to each. Pure.
 
 Nobody reads the log of an agent after `kubectl annotate`, and the API server takes any text for an annotation. So
-every item gets an answer in the inventory, and one that ends nothing is told what would have been right.
+every item gets a reply in the inventory, and one that ends nothing is told what would have been right.
+
+An item is `<device>=<since>`. It ends what the device's parts have failed with by that moment. It ends nothing unless
+one of these failures began at that moment, over or not, or an inventory has told this moment for the device: some
+other moment may have failures before it that nobody was told of.
 """
 
 from collections import defaultdict
@@ -17,7 +21,7 @@ from device_agent.select.unit import Unit
 
 MAX_ITEMS: Final = 256
 _SHOWN: Final = 3
-"""Devices that an answer names as those that may be meant."""
+"""Devices that a reply names as those that may be meant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +34,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Reply:
     """What one item came to. `parts`: those with a failure that it ended; `words`: for the admin.
 
     `failing`: what it names has failures, or would have to be named otherwise; else it may have been taken before.
@@ -44,7 +48,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """Parts of one entry that are acknowledged together, and since when, by what, they are said to be unhealthy."""
+    """Parts of one entry that are acknowledged together. `told`: since when they are said to be unhealthy.
+
+    `reason`: of what is said.
+    """
 
     entry: str
     parts: tuple[str, ...]
@@ -60,37 +67,47 @@ def items(text: str) -> Iterator[Item]:
             yield Item(text=item, name=(name if equals else item).strip(), since=_moment(since) if equals else "")
 
 
-def take(text: str, units: Iterable[Unit], conditions: Conditions, *, wall: datetime) -> tuple[Answer, ...]:
+def take(text: str, units: Iterable[Unit], conditions: Conditions, *, wall: datetime) -> tuple[Reply, ...]:
     """Ends the failures that the annotation names. `units`: all devices that are listed."""
     first = tuple(islice(items(text), MAX_ITEMS + 1))
     if not first:
         return ()
-    targets = _Targets(units, conditions)
-    answers = [_taken(item, tuple(targets.of(item.name)), conditions, wall=wall) for item in first[:MAX_ITEMS]]
+    names = _Names(units, conditions)
+    replies = [_taken(item, tuple(names.targets(item.name)), conditions, wall=wall) for item in first[:MAX_ITEMS]]
     if len(first) > MAX_ITEMS:
-        answers.append(Answer("", f"only the first {MAX_ITEMS} items are read", failing=True))
-    return tuple(answers)
+        replies.append(Reply("", f"only the first {MAX_ITEMS} items are read", failing=True))
+    return tuple(replies)
 
 
-def _taken(item: Item, targets: Sequence[_Target], conditions: Conditions, *, wall: datetime) -> Answer:
-    failures = _failures(targets, conditions)
+def _taken(item: Item, targets: Sequence[_Target], conditions: Conditions, *, wall: datetime) -> Reply:
+    wanted = {(target.entry, part) for target in targets for part in target.parts}
+    failing = _newest(conditions, wanted)
     if not item.since:
-        right = _rather(failures or _all_failures(conditions))
-        return Answer(item.text, f"{item.text}: must read <device>=<since>{right}", failing=True)
-    ended: dict[str, list[str]] = {}
-    for target in targets:
-        taken = conditions.acknowledge(target.entry, target.parts, since=item.since, told=target.told)
-        for part, causes in taken.items():
-            ended.setdefault(part, []).extend(causes)
+        right = _rather(failing or _newest(conditions))
+        return Reply(item.text, f"{item.text}: must read <device>=<since>{right}", failing=True)
+    ended = {end for target in targets for end in _end(target, item.since, conditions)}
     if ended:
-        told = ", ".join(sorted({cause for causes in ended.values() for cause in causes}))
-        words = f"{item.text}: taken at {since_text(wall)}, {told} ended; Healthy when its checks are good"
-        return Answer(item.text, words, tuple(sorted(ended)))
-    words = f"{item.text}: {_why(targets, failures, conditions)}"
-    return Answer(item.text, words, failing=bool(failures) or not targets)
+        causes = ", ".join(sorted({cause for _, cause in ended}))
+        words = f"{item.text}: taken at {since_text(wall)}, {causes} ended; Healthy when its checks are good"
+        return Reply(item.text, words, tuple(sorted({part for part, _ in ended})))
+    words = f"{item.text}: {_why_nothing(targets, failing, conditions)}"
+    return Reply(item.text, words, failing=bool(failing) or not targets)
 
 
-class _Targets:
+def _end(target: _Target, since: str, conditions: Conditions) -> Iterator[tuple[str, str]]:
+    """(part, cause) of each failure of the target that an acknowledgement of this moment ends."""
+    found = {part: c for part in target.parts if (c := conditions.part(target.entry, part)) is not None}
+    moments = {since_text(f.since) for c in found.values() for f in c.failures}
+    moments.update(since_text(c.ended) for c in found.values() if c.ended is not None)
+    if since not in moments | {target.told}:
+        return
+    for part, condition in found.items():
+        gone = [f for f in condition.failures if since_text(f.since) <= since]
+        conditions.end(target.entry, part, gone)
+        yield from ((part, f.ruling.cause) for f in gone)
+
+
+class _Names:
     """What names mean on this node."""
 
     def __init__(self, units: Iterable[Unit], conditions: Conditions) -> None:
@@ -100,64 +117,52 @@ class _Targets:
         for unit in units:
             for name in {unit.id, unit.value, *unit.parts}:
                 self._units[name].append(unit)
-        for entry, part, _ in conditions.parts():  # also of a GPU or of a partition that is not listed now
+        for entry, part in conditions.parts():  # also of devices and of partitions that are not listed now
             name = part
             while name:
                 self._parts[name].append(_Target(entry, (part,)))
                 name = name.rpartition("/")[0]
 
-    def of(self, name: str) -> Iterator[_Target]:
+    def targets(self, name: str) -> Iterator[_Target]:
         for unit in self._units.get(name, ()):
-            verdict = self._conditions.verdict(unit)
-            told = since_text(verdict.since) if verdict.since and not verdict.offered else ""
-            yield _Target(unit.entry, unit.parts, told=told, reason=verdict.reason)
+            found = self._conditions.assess(unit)
+            told = since_text(found.since) if found.since and not found.offered else ""
+            yield _Target(unit.entry, unit.parts, told=told, reason=found.reason)
         yield from self._parts.get(name, ())
 
 
-def _why(targets: Collection[_Target], failures: "_Failures", conditions: Conditions) -> str:
-    """Why it ended nothing."""
+def _why_nothing(targets: Collection[_Target], failing: "_Failing", conditions: Conditions) -> str:
+    """Why an item ended nothing."""
     if not targets:
-        return f"no device and no GPU here has this name{_rather(_all_failures(conditions))}"
-    if failures:
-        return f"no failure of it began at that moment{_rather(failures)}"
+        return f"no device here has this name{_rather(_newest(conditions))}"
+    if failing:
+        return f"no failure of it began at that moment{_rather(failing)}"
     if reason := next((t.reason for t in targets if t.reason), ""):
         return f"it has no failure that this could end: it stays {reason} until its checks are good"
     return "it has no failure now"
 
 
-_Failures = dict[str, tuple[str, set[str]]]
+_Failing = dict[str, tuple[str, set[str]]]
+"""Physical device -> when the newest of its failures began, and the causes of all of them."""
 
 
-def _failures(targets: Collection[_Target], conditions: Conditions) -> _Failures:
-    """GPU -> when the newest of its failures began, and their causes; of the targets alone."""
-    wanted = {(target.entry, part) for target in targets for part in target.parts}
-    return _newest((part, f) for entry, part, f in _open(conditions) if (entry, part) in wanted)
-
-
-def _all_failures(conditions: Conditions) -> _Failures:
-    return _newest((part, f) for _, part, f in _open(conditions))
-
-
-def _open(conditions: Conditions) -> Iterator[tuple[str, str, tuple[str, str]]]:
-    for entry, part, failures in conditions.parts():
-        for failure in failures:
-            yield entry, part, (since_text(failure.since), failure.ruling.cause)
-
-
-def _newest(failures: Iterable[tuple[str, tuple[str, str]]]) -> _Failures:
-    found: _Failures = {}
-    for part, (since, cause) in failures:
-        gpu = part.partition("/")[0]
-        newest, causes = found.get(gpu, ("", set()))
-        found[gpu] = (max(newest, since), causes | {cause})
+def _newest(conditions: Conditions, wanted: Collection[tuple[str, str]] | None = None) -> _Failing:
+    """What is failing now. `wanted`: (entry, part) that count, None: all."""
+    found: _Failing = {}
+    for entry, part in conditions.parts() if wanted is None else wanted:
+        condition = conditions.part(entry, part)
+        for failure in condition.failures if condition else ():
+            device = part.partition("/")[0]
+            newest, causes = found.get(device, ("", set()))
+            found[device] = max(newest, since_text(failure.since)), causes | {failure.ruling.cause}
     return found
 
 
-def _rather(failures: _Failures) -> str:
+def _rather(failing: _Failing) -> str:
     """What would be right, to be copied."""
-    if not failures:
+    if not failing:
         return ""
-    told = [f"{gpu}={since} ({', '.join(sorted(causes))})" for gpu, (since, causes) in sorted(failures.items())]
+    told = [f"{device}={since} ({', '.join(sorted(causes))})" for device, (since, causes) in sorted(failing.items())]
     more = f" and {len(told) - _SHOWN} more" if len(told) > _SHOWN else ""
     return f"; what has failed now is {', '.join(told[:_SHOWN])}{more}"
 

@@ -9,19 +9,18 @@ from datetime import datetime
 from typing import Final
 
 from device_agent.contract.document import HealthRules
+from device_agent.contract.reasons import DeviceReason
 from device_agent.contract.times import since_text
 from device_agent.health.state_machine import Condition, Failure, State
 
-RECOVERING: Final = "Recovering"
-"""The reason of a device whose checks are good again, but not often enough yet."""
 MAX_TOLD: Final = 512
 """Characters of a message that tells of several failures: the inventory cuts longer ones, and none may be cut off."""
 _BRIEF: Final = 2
-"""Failures that are told with their meaning beside the first; of more the numbers, as a message has an end."""
+"""Failures beside the first that are told with their meaning; of more only the codes, as a message has an end."""
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Assessment:
     """What the conditions say of a unit. `since`: when that began, None: nothing is known of it.
 
     `unanswered`: why the last check gave no answer, or ''.
@@ -34,22 +33,22 @@ class Verdict:
     unanswered: str = ""
 
 
-FINE: Final = Verdict(offered=True)
+FINE: Final = Assessment(offered=True)
 
 
-def of(conditions: Sequence[Condition], rules: HealthRules, *, unanswered: str, silent: str = "") -> Verdict:
+def of(conditions: Sequence[Condition], rules: HealthRules, *, unanswered: str, silent: str = "") -> Assessment:
     """The worst of all that is known of a unit. `silent`: `unanswered` as one word."""
     bad = [c for c in conditions if not c.state.offered]
     if not bad and unanswered:
-        return Verdict(offered=True, reason=silent, message=unanswered, unanswered=unanswered)  # since it became so
+        return Assessment(offered=True, reason=silent, message=unanswered, unanswered=unanswered)  # since it became so
     if not bad:
         since = max((c.since for c in conditions if c.state is State.HEALTHY), default=None)
         message = next((c.message for c in conditions if c.message), "")
-        return Verdict(offered=True, message=message, since=since)
+        return Assessment(offered=True, message=message, since=since)
     worst = min(bad, key=lambda c: (c.state is State.RECOVERING, c.since))
     reason, message = worst.cause, worst.message
     if worst.state is State.RECOVERING:
-        reason, message = RECOVERING, _recovering(worst, rules)
+        reason, message = DeviceReason.RECOVERING, _recovering(worst, rules)
     failures = {f.ruling.cause: f for c in bad for f in c.failures}
     if also := _also([f for cause, f in failures.items() if cause != worst.cause]):
         room = MAX_TOLD - len(also)
@@ -57,7 +56,7 @@ def of(conditions: Sequence[Condition], rules: HealthRules, *, unanswered: str, 
     if unanswered:
         message = f"{message}; now {unanswered}"
     newest = max([worst.since, *(f.since for c in bad for f in c.failures)])
-    return Verdict(offered=False, reason=reason, message=message, since=newest, unanswered=unanswered)
+    return Assessment(offered=False, reason=reason, message=message, since=newest, unanswered=unanswered)
 
 
 def _recovering(condition: Condition, rules: HealthRules) -> str:
@@ -70,10 +69,8 @@ def _recovering(condition: Condition, rules: HealthRules) -> str:
 def _also(others: Collection[Failure]) -> str:
     others = sorted(others, key=lambda f: f.since)
     if len(others) > _BRIEF:
-        return f"; also XID {', '.join(str(f.xid) for f in others)}"
-    return "".join(f"; also {_told(f.ruling.brief)} since {since_text(f.since)}" for f in others)
-
-
-def _told(brief: str) -> str:
-    name, colon, meaning = brief.partition(": ")
-    return f"{name} ({meaning})" if colon else brief
+        numbers: dict[str, list[str]] = {}
+        for failure in others:
+            numbers.setdefault(failure.code.label, []).append(failure.code.number)
+        return "; also " + ", ".join(f"{label} {', '.join(of)}" for label, of in numbers.items())
+    return "".join(f"; also {f.code} ({f.ruling.meaning}) since {since_text(f.since)}" for f in others)

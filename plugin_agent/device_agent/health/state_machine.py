@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import Final
 
 from device_agent.contract.document import Clears, HealthRules
+from device_agent.health.news import NO_ACTION, UNKNOWN_LOAD, Answer, Check, Code, DriverLoad, Ruling
 
 
 class State(StrEnum):
@@ -58,7 +59,7 @@ class Row:
 
 
 TRANSITIONS: Final[Mapping[tuple[State, Signal], Row]] = {
-    # what nobody has judged before is what its first answer says
+    # a new device takes the result of its first check
     (State.UNKNOWN, Signal.GOOD): Row(State.HEALTHY),
     (State.UNKNOWN, Signal.BAD): Row(State.UNHEALTHY),
     (State.UNKNOWN, Signal.FAILED): Row(State.UNHEALTHY),
@@ -82,94 +83,15 @@ TRANSITIONS: Final[Mapping[tuple[State, Signal], Row]] = {
 AT_ONCE: Final = HealthRules(failure_threshold=1, recovery_threshold=1)
 """For what a scan sees for itself: a node that is gone, a companion that is back."""
 
-NO_ACTION: Final = "None"
-"""The driver's word for: nothing is to be done."""
-
-
-class Answer(StrEnum):
-    """Lost is Bad without a threshold: there is no device any more that could answer."""
-
-    GOOD = "Good"
-    BAD = "Bad"
-    LOST = "Lost"
-    UNKNOWN = "Unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One look at one device. `cause` is CamelCase, `message` for an admin; of Unknown: why there is no answer.
-
-    `action`: what the driver says is to be done (NO_ACTION: nothing), '' where it has no word for it.
-    `fresh` False: the answer is that of an earlier look, and has been counted.
-    """
-
-    answer: Answer
-    cause: str = ""
-    message: str = ""
-    action: str = ""
-    fresh: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Driver:
-    """Which load of the driver it is. `module`: changes with each load, also while no agent runs; '' not known.
-
-    `epoch`: counts the loads that this process has seen; 0: not known, as after a restart.
-    """
-
-    module: str = ""
-    epoch: int = 0
-
-    def replaced_by(self, other: "Driver") -> bool:
-        if self.module and other.module:
-            return self.module != other.module
-        return 0 < self.epoch < other.epoch
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """One look at physical devices. `unanswered`: why it told nothing about any, or ''; `cause`: that, CamelCase."""
-
-    checks: Mapping[str, Check]
-    driver: Driver = Driver()
-    unanswered: str = ""
-    cause: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """An event of a physical device, or of a part of it: `part` is a path such as GPU-5f…/3/0, device first.
-
-    `driver`: the load of the driver that announced it.
-    """
-
-    part: str
-    xid: int
-    driver: Driver = Driver()
-
-
-@dataclass(frozen=True, slots=True)
-class Ruling:
-    """What a fault means under a resource's rules. `message`: meaning and advice, for an admin."""
-
-    cause: str
-    message: str
-    clears: Clears
-
-    @property
-    def brief(self) -> str:
-        """What it is, without what helps: the message up to its first semicolon."""
-        return self.message.partition(";")[0]
-
 
 @dataclass(frozen=True, slots=True)
 class Failure:
     """A fault that counts, until it is cleared. `asked`: the driver has asked for an action since."""
 
     ruling: Ruling
-    xid: int
+    code: Code
     since: datetime
-    driver: Driver = Driver()
+    load: DriverLoad = UNKNOWN_LOAD
     asked: bool = False
 
     @property
@@ -177,14 +99,14 @@ class Failure:
         """Whether good checks alone do not end it."""
         return self.ruling.clears is Clears.RESET
 
-    def after(self, *, action: str, driver: Driver) -> "Failure | None":
+    def after(self, *, action: str, load: DriverLoad) -> "Failure | None":
         """It as of a look that had an answer; None: cleared."""
         if not self.blocks:
             return self
-        if self.driver.replaced_by(driver) or (self.asked and action == NO_ACTION):
+        if self.load.replaced_by(load) or (self.asked and action == NO_ACTION):
             return None
-        adopted = Driver(module=self.driver.module or driver.module, epoch=self.driver.epoch or driver.epoch)
-        return replace(self, driver=adopted, asked=self.asked or action not in ("", NO_ACTION))
+        known = DriverLoad(module=self.load.module or load.module, epoch=self.load.epoch or load.epoch)
+        return replace(self, load=known, asked=self.asked or action not in ("", NO_ACTION))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
-"""NVIDIA's driver library: a source of devices, a feed of their health and a feed of telemetry.
+"""NVIDIA's driver library: a source of devices, news of their health and links, telemetry and node labels.
 
-Exports: `source`, `watch` (looks and events), `report` (metrics and node labels), `access` (how the driver is reached).
-May import discovery and what is below it; nobody but the process itself imports it.
+Exports: `nvidia` (all of it, as a `DriverSetup`); for a single scan `source`, `session` and `access`.
+May import discovery and what is below it; only the process and `device-agent scan` import it.
 """

@@ -1,6 +1,6 @@
-"""What an admin has set for the way to the driver, and so what is worth to be tried when there is none. Pure.
+"""How an admin has set up the way to the driver, and what to try when it leads nowhere. Pure.
 
-Advice that names what is set already, or a path inside the agent's container, helps nobody.
+Advice never names what is set already, nor a path inside the agent's container.
 """
 
 import json
@@ -16,14 +16,14 @@ _TRY: Final = "see whether nvidia-smi works on the node, and what the kernel's l
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """`agent.driverAccess` of the DevicePluginConfig; '' what is not set."""
+    """`agent.driverAccess` of the DevicePluginConfig. A field that is not set is ''."""
 
     runtime_class: str = ""
     cdi_device: str = ""
     driver_root: str = ""
 
     def no_library(self, *, looked_in: str, directories: str) -> str:
-        """There is no library. `looked_in`: the directory as this process has it; `directories`: some, below it."""
+        """What to say when no library is found. `looked_in`: the root as this process has it."""
         if self.driver_root:
             return (
                 f"no driver library: {LIBRARY} is in none of the usual directories below {self.driver_root} "
@@ -40,7 +40,7 @@ class Access:
         )
 
     def no_node(self) -> str:
-        """What helps where this process may not open the driver's nodes, or does not have them."""
+        """What to try when this process has no device nodes of the driver, or may not open them."""
         if self.driver_root:
             return (
                 "agent.driverAccess.driverRoot makes the pod a privileged one with the node's /dev: has something "
@@ -68,7 +68,7 @@ NOTHING_SET: Final = Access()
 
 
 def parse(text: str) -> Access:
-    """The value of the variable that the operator sets; what is no JSON object of strings says nothing."""
+    """The variable that the operator sets. A value that is no JSON object of strings counts as nothing set."""
     try:
         values = json.loads(text) if text else {}
     except ValueError:
@@ -80,5 +80,5 @@ def parse(text: str) -> Access:
 
 
 def does_not_start(error: object) -> str:
-    """NvmlInit was refused though the driver's nodes can be opened: nothing of the pod stands in the way."""
+    """What to say when NvmlInit fails although the pod can open the driver's nodes."""
     return f"NVML does not start: {error}. The agent's pod can open the driver's nodes: {_TRY}"

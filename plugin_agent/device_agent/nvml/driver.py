@@ -1,4 +1,4 @@
-"""The library from its first initialisation to the last: started, asked, started anew when the driver was reloaded.
+"""The library from start to stop. It is asked, and started again when the driver was reloaded.
 
 Everything here blocks and belongs to one thread at a time; `session` gives it one.
 """
@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from device_agent.contract.reasons import DeviceReason
 from device_agent.discovery.source import Roots
 from device_agent.nvml import library as nvml
 from device_agent.nvml.access import NOTHING_SET, Access
@@ -24,12 +25,9 @@ from device_agent.nvml.library import (
     NvmlUnavailableError,
     Places,
 )
-from device_agent.nvml.links import with_links
+from device_agent.nvml.links import LinkEnd, with_links
 from device_agent.nvml.model import Gpu, GpuSample, NvmlView, XidEvent, unanswered
 from device_agent.nvml.reading import (
-    LOST,
-    RESET,
-    LinkEnd,
     Reading,
     cap_numbers,
     filled,
@@ -45,13 +43,15 @@ CLOSE_SECONDS: Final = 2.0
 """For the thread of the events to come back from its wait."""
 LONGEST_RESTARTS: Final = 10
 """Times `restart_seconds`: the longest time between two starts of the library while a GPU is in trouble."""
+_BACK_AFTER_A_START: Final = frozenset({DeviceReason.GPU_LOST, DeviceReason.RESET_REQUIRED})
+"""States of a GPU that only a new start of the library can show to be over."""
 MAX_ERRORS: Final = 32
 """Lines of one look: a driver that fails in one thing often fails in many."""
 
 
 @dataclass(frozen=True, slots=True)
-class Listeners:
-    """Called in the thread of the events. `wake`: a look is worth while now."""
+class EventCalls:
+    """What the thread of the events calls. `wake`: a look is worth while now."""
 
     xid: Callable[[XidEvent], None]
     wake: Callable[[], None]
@@ -59,7 +59,7 @@ class Listeners:
 
 @dataclass(slots=True)
 class _Known:
-    """What was read of a GPU. `facts` and `link_states` None: to be read, the other values are those of before."""
+    """What was read of a GPU. `facts` or `link_states` None: to be read again; all else is of the last reading."""
 
     facts: Gpu | None = None
     link_states: tuple[bool, ...] | None = None
@@ -67,7 +67,7 @@ class _Known:
 
 
 class Driver:
-    """`listeners` None: no events are asked for. `own_dev`: where the library itself opens nodes.
+    """`events` None: none are asked for. `own_dev`: where the library itself opens nodes.
 
     `access`: what an admin has set, for advice.
     """
@@ -77,7 +77,7 @@ class Driver:
         *,
         driver_root: Path,
         roots: Roots,
-        listeners: Listeners | None = None,
+        events: EventCalls | None = None,
         restart_seconds: float = 30.0,
         slow_seconds: float = 30.0,
         own_dev: Path = Path("/dev"),
@@ -87,7 +87,7 @@ class Driver:
         self._clock = clock
         self._root = driver_root
         self._roots = roots
-        self._listeners = listeners
+        self._calls = events
         self._restart_seconds = restart_seconds
         self._slow_seconds = slow_seconds
         self._places = Places(own_dev=own_dev, host_dev=roots.dev, access=access)
@@ -159,7 +159,7 @@ class Driver:
         return self._samples.take(self._last, enough=enough) if self._started is not None else ()
 
     def hurry(self) -> None:
-        """Whatever is being read ends after the GPU that it has come to; called from another thread, before `close`."""
+        """Ends what is being read after the current GPU. Called from another thread, before `close`."""
         self._hurried = True
 
     def close(self) -> None:
@@ -176,7 +176,7 @@ class Driver:
             return True
         # a GPU that was reset is lost to who had it before: only a new start tells whether it is back
         troubled = self._strangers or any(
-            not g.state.known or {LOST, RESET} & dict(g.state.failures).keys() for g in self._last
+            not g.state.known or _BACK_AFTER_A_START & dict(g.state.failures).keys() for g in self._last
         )
         deaf = self._events is not None and self._events.ended
         if not troubled and not deaf:
@@ -223,7 +223,7 @@ class Driver:
         self._listen(library)
 
     def _count_loads(self, around: Surroundings) -> None:
-        """A start of ours alone is no load of the driver: what broke a GPU is still there."""
+        """Counts loads of the driver. A new start of the library alone is none: what broke a GPU is still there."""
         known = bool(around.load and self._load)
         if not self._epoch or (around.load != self._load if known else self._gone):
             self._epoch += 1
@@ -244,15 +244,15 @@ class Driver:
 
     def _listen(self, library: Library) -> None:
         """Events are a convenience: without them looks alone find what is wrong."""
-        if self._listeners is None:
+        if self._calls is None:
             return
-        listeners, epoch, load = self._listeners, self._epoch, self._load
+        calls, epoch, load = self._calls, self._epoch, self._load
 
         def deliver(event: XidEvent) -> None:
             # it may overtake the look that tells of this load
-            listeners.xid(replace(event, epoch=epoch, driver_load=load))
+            calls.xid(replace(event, epoch=epoch, driver_load=load))
 
-        self._events = listen(library, deliver=deliver, wake=listeners.wake)
+        self._events = listen(library, deliver=deliver, wake=calls.wake)
 
     # A look
 
@@ -288,7 +288,7 @@ class Driver:
     def _gpus(
         self, count: int, caps: dict[str, int], errors: list[str], nameless: dict[int, NvmlCallError]
     ) -> list[Gpu]:
-        """Those that say which they are. Where a slow driver takes the look's time, the rest are as they were."""
+        """The GPUs that tell their UUID. Where a slow driver takes the look's time, the rest stay as they were."""
         found: list[Gpu] = []
         before = {gpu.index: gpu for gpu in self._last} if self._numbered else {}
         first = self._next if self._next < count else 0
@@ -315,7 +315,7 @@ class Driver:
     def _gpu(
         self, index: int, caps: dict[str, int], errors: list[str], nameless: dict[int, NvmlCallError]
     ) -> Gpu | None:
-        """A GPU that says which it is; None, and its error in `nameless`, for one that does not."""
+        """A GPU that tells its UUID. None for one that does not: its error is put into `nameless`."""
         before: Gpu | None = None
         try:
             reading = self._reading(index, errors)
@@ -344,9 +344,9 @@ class Driver:
         return NvmlCallError(nvml.UNKNOWN, str(error))
 
     def _recognised(self, nameless: dict[int, NvmlCallError], found: list[Gpu]) -> list[Gpu]:
-        """GPUs in trouble, that do not say which they are, as those that were there and are not accounted for.
+        """GPUs that do not tell their UUID, taken for those of the last look that are missing now.
 
-        A number alone is no identity: the next start of the library may count them in another order.
+        The index alone is no identity: the next start of the library may count GPUs in another order.
         """
         answered = {gpu.uuid for gpu in found}
         functions = self._started.functions if self._started else frozenset()

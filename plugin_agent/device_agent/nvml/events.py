@@ -1,4 +1,4 @@
-"""The driver's events in a thread of their own: it sleeps in the driver until a GPU has something to tell."""
+"""The driver's events in a thread of their own, which waits in the driver for a GPU that has something to tell."""
 
 import contextlib
 import ctypes
@@ -15,12 +15,13 @@ logger = logging.getLogger(__name__)
 
 XID: Final = 0x8
 _WORTH_A_LOOK: Final = 0x2 | 0x100 | 0x4000 | 0x8000
-"""nvmlEventType* of nvml.h: XIDs, and uncorrectable memory errors, MIG devices made or destroyed, a GPU out of reach,
-another recovery action. Newer drivers have them all; what a GPU does not announce is not asked for."""
+"""nvmlEventType* of nvml.h beside XIDs: DoubleBitEccError, MigConfigChange, GpuUnavailableError, GpuRecoveryAction.
+
+Of these only what a GPU says that it announces is asked for; older drivers know fewer."""
 
 _WAIT_MS: Final = 500
 _PAUSE_SECONDS: Final = 0.2
-"""While a GPU is lost each wait ends at once with an error; the events of the others are due in half a second."""
+"""After a wait that failed: while a GPU is lost every one ends at once with an error."""
 _NO_INSTANCE: Final = 0xFFFFFFFF
 
 
@@ -65,7 +66,7 @@ class EventWatch:
         deliver: Callable[[XidEvent], None],
         wake: Callable[[], None],
     ) -> None:
-        # its own, as `doing` is of one thread
+        # one of its own: `Library.progress` is of one thread
         self._library = Library(library.module, path=library.path)
         self._set = event_set
         self._uuids = uuids
@@ -94,7 +95,7 @@ class EventWatch:
         try:
             self._listen()
         except Exception:
-            logger.exception("nvml events")  # whoever looks next begins anew
+            logger.exception("nvml events")  # a later look finds that it has ended, and starts the library anew
             self._wake()
 
     def _listen(self) -> None:

@@ -81,7 +81,7 @@ class NvmlUnavailableError(AgentError):
 
 
 class NvmlSilentError(NvmlUnavailableError):
-    """There is no answer, which says nothing of what was there before: no device is gone for that."""
+    """The driver does not answer. What was there before still counts: no device is gone because of it."""
 
 
 class DriverGoneError(AgentError):
@@ -97,7 +97,7 @@ class NvmlCallError(AgentError):
 
     @property
     def says_nothing_there(self) -> bool:
-        """The GPU, the driver or the library does not know such a thing: no error, but an answer."""
+        """Whether the GPU, the driver or the library has no such thing. That is an answer, not an error."""
         return self.code in _NOTHING_THERE
 
 
@@ -133,7 +133,7 @@ class Library:
 
     @property
     def gone(self) -> bool:
-        """Whether the library has no driver any more; else what one GPU said of the kind is of that GPU alone."""
+        """Whether the library has lost its driver. If not, an error that says so concerns one GPU alone."""
         try:
             self.ask("nvmlDeviceGetCount")
         except (DriverGoneError, NvmlCallError):
@@ -221,7 +221,7 @@ def why_not(error: AgentError, code: int, places: Places) -> str:
 
 
 def _refused(node: Path) -> str:
-    """Why this process cannot open a node, as the name of the errno; '' when it can."""
+    """Name of the errno with which opening a node fails, '' when it can be opened."""
     try:
         os.close(os.open(node, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
     except OSError as error:

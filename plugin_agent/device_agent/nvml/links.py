@@ -1,14 +1,28 @@
-"""NVLinks between the GPUs that this process sees, from where each link of each GPU leads. Pure."""
+"""NVLinks between the GPUs that this process sees: from where each link of each GPU leads, and as pairs. Pure."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Final
 
-from device_agent.nvml.model import Gpu
-from device_agent.nvml.reading import LINK_TO_GPU, LINK_TO_SWITCH, LinkEnd
+from device_agent.allocate.topology import Links, pair
+from device_agent.nvml.model import Gpu, NvmlView
+
+LINK_TO_GPU: Final = 0
+LINK_TO_SWITCH: Final = 2
+"""nvmlIntNvLinkDeviceType_t of nvml.h."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkEnd:
+    """Where one active NVLink leads: a GPU's PCI address, '' for a switch, and NVML's number of its kind."""
+
+    address: str
+    kind: int
 
 
 def with_links(gpus: Iterable[Gpu], ends: Mapping[str, Iterable[LinkEnd]]) -> tuple[Gpu, ...]:
-    """The GPUs with `nvlinks` and `via_switch`; `ends` by UUID. A link to a GPU that is not there leads nowhere."""
+    """The GPUs with `nvlinks` and `via_switch`; `ends` by UUID. Links to GPUs that cannot be seen here are left out."""
     gpus = tuple(gpus)
     by_address = {gpu.pci_address: gpu.uuid for gpu in gpus if gpu.pci_address}
     linked = []
@@ -23,3 +37,22 @@ def with_links(gpus: Iterable[Gpu], ends: Mapping[str, Iterable[LinkEnd]]) -> tu
                 links[peer] = links.get(peer, 0) + 1
         linked.append(replace(gpu, nvlinks=links, via_switch=switched))
     return tuple(linked)
+
+
+def links_of(view: NvmlView) -> Links:
+    """All pairs of GPUs that have NVLinks with each other.
+
+    Both ends of a link are asked and one may not have answered: the larger count is taken. Links to NVSwitches lead
+    to every GPU that has such links, and of two GPUs the one with fewer decides.
+    """
+    links: dict[tuple[str, str], int] = {}
+    for gpu in view.gpus:
+        for peer, count in gpu.nvlinks.items():
+            if peer != gpu.uuid and count > 0:
+                key = pair(gpu.uuid, peer)
+                links[key] = max(count, links.get(key, 0))
+    switched = [gpu for gpu in view.gpus if gpu.via_switch > 0]
+    for one, other in combinations(switched, 2):
+        key = pair(one.uuid, other.uuid)
+        links[key] = links.get(key, 0) + min(one.via_switch, other.via_switch)
+    return links

@@ -5,9 +5,10 @@ Numbers are those of nvml.h.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
+from device_agent.contract.reasons import DeviceReason
 from device_agent.nvml.library import (
     FUNCTION_NOT_FOUND,
     GPU_IS_LOST,
@@ -17,17 +18,10 @@ from device_agent.nvml.library import (
     Library,
     NvmlCallError,
 )
+from device_agent.nvml.links import LINK_TO_GPU, LINK_TO_SWITCH, LinkEnd
 from device_agent.nvml.model import Gpu, GpuSample, GpuState, Mig
 
-LOST: Final = "GpuLost"
-RESET: Final = "ResetRequired"
-ECC: Final = "UncorrectableEcc"
-RETIRED: Final = "RetiredPagesPending"
-REMAP: Final = "RowRemapFailed"
-
 MAX_LINKS: Final = 36
-LINK_TO_GPU: Final = 0
-LINK_TO_SWITCH: Final = 2
 
 _CORRECTED, _UNCORRECTED, _VOLATILE = 0, 1, 0
 _CLOCK_SM, _CLOCK_MEMORY = 1, 2
@@ -44,12 +38,24 @@ _ACTIONS: Final = (
 _DRAIN_LINKS: Final = "the driver asks to end all traffic between this GPU and others"
 _STOP: Final = "end the pods that hold it"
 _ASKED_FOR: Final = {
-    "Reset": (RESET, f"the driver asks for a reset of the GPU: {_STOP}, then reset it (nvidia-smi -r)"),
-    "BusReset": (RESET, f"the driver asks for a reset of the GPU's bus: {_STOP}, then reset it, or reboot the node"),
-    "Reboot": ("RebootRequired", "the driver asks for a reboot of the node: drain and reboot it"),
-    "SystemReboot": ("RebootRequired", "the driver asks for a reboot of the whole system: drain and reboot the node"),
-    "DrainAndReset": ("DrainRequired", f"the driver asks to drain the GPU, then to reset it: {_STOP}, then reset it"),
-    "DrainP2P": ("DrainRequired", f"{_DRAIN_LINKS}: {_STOP} together with other GPUs"),
+    "Reset": (
+        DeviceReason.RESET_REQUIRED,
+        f"the driver asks for a reset of the GPU: {_STOP}, then reset it (nvidia-smi -r)",
+    ),
+    "BusReset": (
+        DeviceReason.RESET_REQUIRED,
+        f"the driver asks for a reset of the GPU's bus: {_STOP}, then reset it, or reboot the node",
+    ),
+    "Reboot": (DeviceReason.REBOOT_REQUIRED, "the driver asks for a reboot of the node: drain and reboot it"),
+    "SystemReboot": (
+        DeviceReason.REBOOT_REQUIRED,
+        "the driver asks for a reboot of the whole system: drain and reboot the node",
+    ),
+    "DrainAndReset": (
+        DeviceReason.DRAIN_REQUIRED,
+        f"the driver asks to drain the GPU, then to reset it: {_STOP}, then reset it",
+    ),
+    "DrainP2P": (DeviceReason.DRAIN_REQUIRED, f"{_DRAIN_LINKS}: {_STOP} together with other GPUs"),
 }
 _OUT_OF_REACH: Final = (
     "the GPU has fallen off the bus or is otherwise out of reach: reset it, or reboot the node; if it comes again, "
@@ -69,14 +75,6 @@ _FACTS: Final = (
     "minor", "pci_address", "model", "memory_mib", "numa_node", "compute_capability", "architecture", "brand",
 )  # fmt: skip
 _PROFILE = re.compile(r" MIG (\d+[cg]\S*)$")
-
-
-@dataclass(frozen=True, slots=True)
-class LinkEnd:
-    """Where one active NVLink leads: a GPU's PCI address, '' for a switch, and NVML's number of its kind."""
-
-    address: str
-    kind: int
 
 
 class Reading:
@@ -228,12 +226,24 @@ class Reading:
         if action in _ASKED_FOR:
             failures.append(_ASKED_FOR[action])
         if errors := self.value("nvmlDeviceGetTotalEccErrors", _UNCORRECTED, _VOLATILE):
-            failures.append((ECC, f"{errors} uncorrectable memory errors since the driver was loaded; reset the GPU"))
+            failures.append(
+                (
+                    DeviceReason.UNCORRECTABLE_ECC,
+                    f"{errors} uncorrectable memory errors since the driver was loaded; reset the GPU",
+                )
+            )
         if self.value("nvmlDeviceGetRetiredPagesPendingStatus") == 1:
-            failures.append((RETIRED, "memory pages wait to be retired; reset the GPU, or reboot the node"))
+            failures.append(
+                (
+                    DeviceReason.RETIRED_PAGES_PENDING,
+                    "memory pages wait to be retired; reset the GPU, or reboot the node",
+                )
+            )
         # rows[2], remappings that wait for a reset, is no failure: by nvml.h future work on the GPU is not affected
         if (rows := self.value("nvmlDeviceGetRemappedRows")) and rows[3]:
-            failures.append((REMAP, "a row of its memory could not be remapped; the GPU is to be replaced"))
+            failures.append(
+                (DeviceReason.ROW_REMAP_FAILED, "a row of its memory could not be remapped; the GPU is to be replaced")
+            )
         return GpuState(known=bool(failures) or not self.failed, failures=tuple(failures), recovery_action=action)
 
     def _fields(self, *fields: int) -> list[int | None]:
@@ -293,9 +303,9 @@ class Reading:
 def of_error(error: NvmlCallError) -> GpuState:
     """The state of a GPU whose call failed."""
     if error.code == GPU_IS_LOST:
-        return GpuState(failures=((LOST, _OUT_OF_REACH),))
+        return GpuState(failures=((DeviceReason.GPU_LOST, _OUT_OF_REACH),))
     if error.code == RESET_REQUIRED:
-        return GpuState(failures=((RESET, _REFUSES),))
+        return GpuState(failures=((DeviceReason.RESET_REQUIRED, _REFUSES),))
     return GpuState(known=False)
 
 

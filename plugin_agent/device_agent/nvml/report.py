@@ -28,10 +28,13 @@ _WRITE_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What of it is on. `features_dir`: node-feature-discovery's directory, None: no labels."""
+    """What an admin has switched on. `features_dir`: node-feature-discovery's directory, None: no labels."""
 
     metrics: bool = False
     features_dir: Path | None = None
+
+
+NOTHING_WANTED: Final = Wanted()
 
 
 class GpuReport:
@@ -61,9 +64,9 @@ class GpuReport:
             await self._telemetry.run(take)
 
     async def scanned(self, document: Document, view: NvmlView | None, snapshot: TableSnapshot) -> None:
-        """After each scan: the label file says what its view of the GPUs showed, unless that was nothing but a reason.
+        """After each scan: the label file follows the view. It stays as it is while the driver gives no answer.
 
-        `view` None: there is no answer yet, or no entry of the document asks for NVIDIA devices; then there is no file.
+        `view` None: there is no answer yet. Without an entry that asks for NVIDIA devices the file is removed.
         """
         file = self._file
         if view is None and not any(entry.nvml for resource in document.resources for entry in resource.devices):

@@ -1,4 +1,4 @@
-"""Telemetry of all GPUs, of which a slow driver may leave no time for more than some: a look is never kept waiting."""
+"""Telemetry of all GPUs, in turns: with a slow driver a turn may reach only some, so that no look is kept waiting."""
 
 from collections.abc import Callable
 

@@ -1,7 +1,7 @@
 """NVML for the event loop: every call in one thread with a deadline, so that a driver that hangs holds nobody up.
 
-The deadline is of each call of the library: one that does not come back in time is a driver that hangs. A look of many
-calls that all come back, late, is a driver that is slow, and is waited for.
+Each call of the library has a deadline. When a call does not come back in time, the driver hangs. When all calls of a
+look come back, but late, the driver is slow, and the look is waited for.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 from device_agent.discovery.source import Roots
 from device_agent.nvml.access import NOTHING_SET, Access
-from device_agent.nvml.driver import CLOSE_SECONDS, Driver, Listeners
+from device_agent.nvml.driver import CLOSE_SECONDS, Driver, EventCalls
 from device_agent.nvml.model import GpuSample, NvmlView, XidEvent, unanswered
 from device_agent.runtime.settings import Settings
 from device_agent.runtime.worker import Worker, WorkerBusyError
@@ -66,7 +66,7 @@ class NvmlSession:
         self._driver = Driver(
             driver_root=driver_root,
             roots=roots,
-            listeners=Listeners(xid=self._xid, wake=self._wake) if events else None,
+            events=EventCalls(xid=self._xid, wake=self._wake) if events else None,
             restart_seconds=settings.nvml_restart,
             slow_seconds=settings.nvml_slow,
             own_dev=own_dev,
@@ -150,7 +150,7 @@ class NvmlSession:
         return self._loop.create_task(self._worker.call(work, seconds=None))
 
     async def _answered(self, work: "asyncio.Task[T]", *, begun: float, seconds: float | None = None) -> bool:
-        """Whether it has come to its end, before a call of it is overdue, or `seconds` are over."""
+        """Waits for the work. Whether it ended before one of its calls is overdue and before `seconds` are over."""
         until = None if seconds is None else time.monotonic() + seconds
         while not work.done():
             left = self._deadline - self._silent_for(begun)
@@ -162,7 +162,7 @@ class NvmlSession:
         return True
 
     def _silent_for(self, begun: float) -> float:
-        """Seconds since the driver gave the last sign of life; a call that waits in line for another has none."""
+        """Seconds since the driver last answered a call, or since `begun`, whichever is later."""
         return time.monotonic() - max(begun, self._driver.progress[1])
 
     def _slow_start(self) -> NvmlView:

@@ -3,20 +3,30 @@
 from collections.abc import Iterator
 from typing import Final
 
-from device_agent.contract.document import DeviceEntry, NvmlKind
-from device_agent.discovery.sysfs_tree import NODE_MISSING, PciFunction, SysfsTree, numa
+from device_agent.contract.attributes import NVML
+from device_agent.contract.document import DeviceEntry, Document, NvmlKind
+from device_agent.contract.reasons import DeviceReason, ExclusionReason
+from device_agent.discovery.driver import Opener
+from device_agent.discovery.sysfs_tree import PCI_DEVICES, PciFunction, SysfsTree, numa
 from device_agent.nvml.model import Gpu, Mig, NvmlView
-from device_agent.select.found import FoundDevice
-
-MIG_ENABLED: Final = "MigEnabled"
-MIG_DISABLED: Final = "MigDisabled"
-NO_MIG_DEVICES: Final = "NoMigDevices"
-UNREADABLE: Final = "Unreadable"
+from device_agent.select.found import FoundDevice, LeftOut, Problem
 
 _NVIDIA: Final = "10de"
 _DISPLAY: Final = "03"
 _CONTROL: Final = "nvidiactl"
 _DRIVER: Final = "nvidia"
+
+
+_NO_LONGER_SHOWN: Final = (
+    "the driver shows it no more: nvidia-smi -L on the node lists what it has, the kernel's log (dmesg, NVRM lines) "
+    "says what happened"
+)
+
+
+def opener(view: NvmlView | None, document: Document) -> Opener:
+    """The source of one scan. `view` None: the driver has not answered yet."""
+    alone = all(entry.nvml for resource in document.resources for entry in resource.devices)
+    return lambda tree: NvmlDevices(tree, view, alone=alone)
 
 
 class NvmlDevices:
@@ -28,16 +38,25 @@ class NvmlDevices:
         self._view = view or NvmlView()
         self._asked = view is not None
 
-    def scan(self, entry: DeviceEntry, *, wanted: frozenset[str]) -> tuple[FoundDevice, ...]:
+    def scan(self, entry: DeviceEntry, *, owner: str, wanted: frozenset[str]) -> tuple[FoundDevice, ...]:  # noqa: ARG002
         """Whole GPUs or MIG devices. A GPU in MIG mode is no whole GPU: CUDA runs on its MIG devices alone."""
         assert entry.nvml is not None
-        if entry.nvml.kind is NvmlKind.GPU:
-            return (*(self._gpu(gpu, wanted) for gpu in self._view.gpus), *self._silent(wanted))
-        return tuple(find for gpu in self._view.gpus for find in self._migs(gpu, wanted))
+        found: list[FoundDevice] = []
+        whole = entry.nvml.kind is NvmlKind.GPU
+        for gpu in self._view.gpus:
+            place = self._tree.sys.host(f"{PCI_DEVICES}/{gpu.pci_address}")
+            with self._tree.boundary.around(NVML, gpu.uuid, place, into=found):
+                found += [self._gpu(gpu, wanted)] if whole else self._migs(gpu, wanted)
+        if whole:
+            self._add_silent(found, wanted)
+        return tuple(found)
 
     def nothing(self, entry: DeviceEntry) -> str:  # noqa: ARG002 it is the same for all entries
         """Where all that a pool serves is NVIDIA's, its nodes are told why they have none, sign or not."""
         return self._none() if self._alone and self._asked and not self._view.gpus and not self._signs() else ""
+
+    def vanished(self) -> str:
+        return _NO_LONGER_SHOWN
 
     def reason(self, *, expected: bool = False) -> str:
         """Why there are no devices, or nothing is known of them now; '' where all is well.
@@ -59,10 +78,10 @@ class NvmlDevices:
 
     def _functions(self) -> Iterator[PciFunction]:
         """GPUs as the PCI bus shows them; the sound and USB functions of a card are of other classes."""
-        functions = (self._tree.function(path) for _, path in self._tree.members("bus/pci/devices"))
-        return (f for f in functions if f and f.vendor == _NVIDIA and f.pci_class.startswith(_DISPLAY))
+        functions = self._tree.functions().readable
+        return (f for f in functions if f.vendor == _NVIDIA and f.pci_class.startswith(_DISPLAY))
 
-    def _silent(self, wanted: frozenset[str]) -> Iterator[FoundDevice]:
+    def _add_silent(self, found: list[FoundDevice], wanted: frozenset[str]) -> None:
         """GPUs that the driver has and its library does not show: lost before the agent began, say."""
         shown = {gpu.pci_address for gpu in self._view.gpus}
         if not self._asked or self._view.unavailable or "" in shown:
@@ -71,18 +90,28 @@ class NvmlDevices:
             # virtual functions of a vGPU host are for virtual machines
             virtual = self._tree.sys.link(f"{function.path}/physfn") is not None
             if function.driver == _DRIVER and function.address not in shown and not virtual:
-                yield FoundDevice(
-                    source="nvml",
-                    name=function.address,
-                    sysfs_path=function.path,
-                    attributes=self._tree.attributes(function.path, name=function.address, wanted=wanted),
-                    left_out=(UNREADABLE, "the driver has this GPU and cannot show it: reset it, or reboot the node"),
-                )
+                with self._tree.boundary.around(NVML, function.address, self._tree.sys.host(function.path), into=found):
+                    found.append(self._silent(function, wanted))
+
+    def _silent(self, function: PciFunction, wanted: frozenset[str]) -> FoundDevice:
+        return FoundDevice(
+            source=NVML,
+            name=function.address,
+            sysfs_path=function.path,
+            attributes=self._tree.attributes(function.path, name=function.address, wanted=wanted),
+            left_out=(
+                ExclusionReason.UNREADABLE,
+                "the driver has this GPU and cannot show it: reset it, or reboot the node",
+            ),
+        )
 
     def _gpu(self, gpu: Gpu, wanted: frozenset[str]) -> FoundDevice:
         left_out = None
         if gpu.mig_mode:
-            left_out = MIG_ENABLED, "MIG mode is enabled: its MIG devices are found by nvml: {kind: MIG}"
+            left_out = (
+                ExclusionReason.MIG_ENABLED,
+                "MIG mode is enabled: its MIG devices are found by nvml: {kind: MIG}",
+            )
         return self._found(gpu, self._values(gpu, wanted), uuid=gpu.uuid, left_out=left_out)
 
     def _migs(self, gpu: Gpu, wanted: frozenset[str]) -> Iterator[FoundDevice]:
@@ -90,9 +119,15 @@ class NvmlDevices:
             return  # that GPUs without MIG have no MIG devices is no news
         if not gpu.migs:
             reason = (
-                (NO_MIG_DEVICES, "MIG mode is enabled and there is no MIG device: nvidia-smi mig -cgi <profile> -C")
+                (
+                    ExclusionReason.NO_MIG_DEVICES,
+                    "MIG mode is enabled and there is no MIG device: nvidia-smi mig -cgi <profile> -C",
+                )
                 if gpu.mig_mode
-                else (MIG_DISABLED, "MIG mode is disabled: as a whole GPU it is found by nvml: {kind: GPU}")
+                else (
+                    ExclusionReason.MIG_DISABLED,
+                    "MIG mode is disabled: as a whole GPU it is found by nvml: {kind: GPU}",
+                )
             )
             yield self._found(gpu, self._values(gpu, wanted), uuid=gpu.uuid, left_out=reason)
         for mig in gpu.migs:
@@ -114,7 +149,7 @@ class NvmlDevices:
         if mig.profile:
             values["profile"] = mig.profile
         else:
-            left_out = UNREADABLE, "the driver tells no profile of this MIG device"
+            left_out = ExclusionReason.UNREADABLE, "the driver tells no profile of this MIG device"
         return self._found(gpu, values, uuid=mig.uuid, mig=mig, left_out=left_out)
 
     def _found(
@@ -124,7 +159,7 @@ class NvmlDevices:
         *,
         uuid: str,
         mig: Mig | None = None,
-        left_out: tuple[str, str] | None,
+        left_out: LeftOut | None,
     ) -> FoundDevice:
         wanted = [f"/dev/nvidia{gpu.minor}"] if gpu.minor >= 0 else []
         wanted += mig.caps if mig else ()
@@ -136,14 +171,19 @@ class NvmlDevices:
             # no object of sysfs: a place below the GPU's, so that who has the one has not the other
             place = f"{place}/mig/gi{mig.gi}/ci{mig.ci}"
         return FoundDevice(
-            source="nvml",
+            source=NVML,
             name=uuid,
             sysfs_path=place,
             attributes=values,
             nodes=tuple(sorted(present)),
+            # MIG devices of one GPU have its node in common, those of one GPU instance that instance's node as well
+            shared_nodes=tuple(present) if mig else (),
             numa_node=gpu.numa_node if gpu.numa_node is not None else numa(values),
-            problem=_missing(gpu, mig, [path for path in wanted if path not in present]),
+            node_problem=_missing(gpu, mig, [path for path in wanted if path not in present]),
             left_out=left_out,
+            unit="uuid",
+            stable_name=True,
+            parts=_parts(gpu, mig),
         )
 
     def _place(self, gpu: Gpu) -> str | None:
@@ -170,13 +210,23 @@ class NvmlDevices:
         return values | {name: value for name, value in told.items() if value}
 
 
-def _missing(gpu: Gpu, mig: Mig | None, missing: list[str]) -> tuple[str, str] | None:
+def _missing(gpu: Gpu, mig: Mig | None, missing: list[str]) -> Problem | None:
     """What stands in the way of an entry that gives out device nodes."""
     if gpu.minor < 0:
-        return NODE_MISSING, "the driver does not tell the number of the GPU's node"
+        return DeviceReason.DEVICE_NODE_MISSING, "the driver does not tell the number of the GPU's node"
     if mig and len(mig.caps) < 2:
-        return NODE_MISSING, "/proc/driver/nvidia-caps/mig-minors does not name its capability nodes"
+        return (
+            DeviceReason.DEVICE_NODE_MISSING,
+            "/proc/driver/nvidia-caps/mig-minors does not name its capability nodes",
+        )
     if missing:
         advice = ": nvidia-modprobe makes it" if mig else ""
-        return NODE_MISSING, f"{', '.join(missing)} does not exist{advice}"
+        return DeviceReason.DEVICE_NODE_MISSING, f"{', '.join(missing)} does not exist{advice}"
     return None
+
+
+def _parts(gpu: Gpu, mig: Mig | None) -> tuple[str, ...]:
+    """What the driver speaks of when it tells of failures: the GPU, and of a partition its instances as well."""
+    if mig is None:
+        return (gpu.uuid,)
+    return (gpu.uuid, f"{gpu.uuid}/{mig.gi}", f"{gpu.uuid}/{mig.gi}/{mig.ci}")

@@ -13,7 +13,7 @@ _NODE = re.compile(r"nvidia\d+")
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Of one moment. The library counts its GPUs when it starts, and never again, so another one is a reason to.
+    """What the kernel shows at one moment. The library counts GPUs at its start alone: a change makes us start it anew.
 
     `load`: the inode number of the module's directory, which sysfs gives anew to each load; '' without one.
     """
@@ -43,7 +43,7 @@ def numa_node(roots: Roots, address: str) -> int | None:
 
 
 def mig_minors(roots: Roots) -> str:
-    """Which capability node is whose. A pod has no /host/proc, and sees the driver's part of procfs in its own."""
+    """The driver's list of capability nodes. A pod has no /host/proc; its own procfs shows the driver's part."""
     return _text(roots.proc / "driver/nvidia-caps/mig-minors") or _text(Path("/proc/driver/nvidia-caps/mig-minors"))
 
 

@@ -14,10 +14,10 @@ class Versions:
     cuda: str = ""
 
     def read(self, library: Library, errors: list[str]) -> None:
-        """What is not known yet.
+        """Asks for what is not known yet.
 
-        The older call for CUDA's: its successor asks libcuda.so.1, which a container with the driver capability
-        `utility` alone has not, nor a process whose library comes from another root (nvml.h).
+        CUDA's version comes from the older call. Its successor needs libcuda.so.1, which is missing in a container with
+        the driver capability `utility` alone, and where the library comes from another root (nvml.h).
         """
         self.driver = self.driver or _told(library, "nvmlSystemGetDriverVersion", errors) or ""
         if not self.cuda and (number := _told(library, "nvmlSystemGetCudaDriverVersion", errors)):

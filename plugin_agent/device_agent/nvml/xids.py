@@ -2,16 +2,17 @@
 
 The driver announces every XID as a critical error, those of a buggy program too. Rows are those for which NVIDIA's
 catalogue (docs.nvidia.com/deploy/xid-errors, "Analyzing Xid Errors with the Xid Catalog") asks for a reset of the GPU
-or a restart of the machine; where it asks to restart the program, or for nothing, the GPU is fine and there is no
-row. What the catalogue decides by further bits that NVML does not tell (74, 144-150), and what programs cause as
-well (109), is Quiet: if a reset is needed, the driver's recovery action says so and is polled.
+or a restart of the machine. Where it asks to restart the program, or for nothing, the GPU is fine and there is no row.
+
+Two kinds are Quiet: those that the catalogue decides by further bits, which NVML does not tell (74, 144-150), and
+those that programs cause as well (109). If they need a reset, the driver's recovery action says so, which is polled.
 """
 
 from dataclasses import dataclass
 from typing import Final
 
 from device_agent.contract.document import Clears, HealthRules
-from device_agent.health.state_machine import Ruling
+from device_agent.health.news import Code, Ruling
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class XidRow:
     clears: Clears = Clears.RESET
 
 
+_LABEL: Final = "XID"
 _RESET: Final = "stop what uses the GPU and reset it"
 _SUPPORT: Final = f"{_RESET}; if it comes again, have the hardware looked at"
 _DRIVER: Final = f"{_RESET}; if it comes again, update the driver"
@@ -72,8 +74,16 @@ _ENDS: Final = {
 }
 
 
-def rule(xid: int, rules: HealthRules) -> Ruling | None:
-    """What an XID means under a resource's rules; None: it is no failure."""
+def code(xid: int) -> Code:
+    """What an XID is called."""
+    return Code(label=_LABEL, number=str(xid))
+
+
+def rule(code: Code, rules: HealthRules) -> Ruling | None:
+    """What an XID means under an entry's rules; None: it is no failure, or the code is no XID."""
+    if code.label != _LABEL:
+        return None
+    xid = int(code.number)
     if xid in rules.ignore_xids:
         return None
     row = _BY_XID.get(xid)
@@ -81,5 +91,11 @@ def rule(xid: int, rules: HealthRules) -> Ruling | None:
     if row is None and given is None:
         return None
     clears = given.clears if given else row.clears if row else Clears.RESET
-    text = f"{row.meaning}; {row.advice}" if row else "named in health.xids; see NVIDIA's XID catalogue"
-    return Ruling(cause=f"Xid{xid}", message=f"XID {xid}: {text}. It {_ENDS[clears]}", clears=clears)
+    meaning = row.meaning if row else "named in health.xids"
+    advice = row.advice if row else "see NVIDIA's XID catalogue"
+    return Ruling(
+        cause=f"Xid{xid}",
+        meaning=meaning,
+        message=f"{code}: {meaning}; {advice}. It {_ENDS[clears]}",
+        clears=clears,
+    )

@@ -11,20 +11,15 @@ from typing import Final, TypeVar
 
 from device_agent.contract import names
 from device_agent.contract.document import DeviceNode, Inject, Mount, OwnNodes
+from device_agent.contract.reasons import DeviceReason, ExclusionReason
 from device_agent.contract.template import POSITION, MissingAttributeError, Template, parse_template
 from device_agent.runtime.errors import AgentError
-from device_agent.select.found import FoundDevice
+from device_agent.select.found import FoundDevice, Problem
 from device_agent.select.kernel_names import matcher
 from device_agent.select.unit import Grants, MountGrant, NodeGrant
 
 T = TypeVar("T")
-Problem = tuple[str, str]
 
-MISSING_ATTRIBUTE: Final = "MissingAttribute"
-UNSAFE_VALUE: Final = "UnsafeValue"
-PATH_CONFLICT: Final = "ContainerPathConflict"
-COMPANION_MISSING: Final = "CompanionMissing"
-NODE_MISSING: Final = "DeviceNodeMissing"
 
 OWN_PERMISSIONS: Final = "rw"
 """Of own nodes that no entry of deviceNodes speaks of."""
@@ -35,7 +30,7 @@ _SAFE = re.compile(r"[A-Za-z0-9._:@+-]+")
 class UnusableDeviceError(AgentError):
     """A device that the entry cannot offer: `reason` is CamelCase, the message one line."""
 
-    def __init__(self, reason: str, message: str) -> None:
+    def __init__(self, reason: ExclusionReason, message: str) -> None:
         super().__init__(message)
         self.reason = reason
 
@@ -105,7 +100,9 @@ def each(
         except MissingAttributeError as error:
             missing = missing or error.args[0]
     if missing and not made and not optional:
-        raise UnusableDeviceError(MISSING_ATTRIBUTE, f"{where} needs {missing}, which the device does not have")
+        raise UnusableDeviceError(
+            ExclusionReason.MISSING_ATTRIBUTE, f"{where} needs {missing}, which the device does not have"
+        )
     return tuple(made)
 
 
@@ -141,11 +138,13 @@ def path(template: str, attributes: Mapping[str, str], *, below: str) -> str:
     for name in parsed.names:
         value = attributes.get(name, "")
         if name != POSITION and value and (value in (".", "..") or not _SAFE.fullmatch(value)):
-            raise UnusableDeviceError(UNSAFE_VALUE, f"{name} is {value!r}, which must not stand in the path {template}")
+            raise UnusableDeviceError(
+                ExclusionReason.UNSAFE_VALUE, f"{name} is {value!r}, which must not stand in the path {template}"
+            )
     rendered = text(template, attributes)
     segments = rendered.removeprefix(below).split("/")
     if not rendered.startswith(below) or any(segment in ("", ".", "..") for segment in segments):
-        raise UnusableDeviceError(UNSAFE_VALUE, f"{template} gives {rendered!r}, which leaves {below}")
+        raise UnusableDeviceError(ExclusionReason.UNSAFE_VALUE, f"{template} gives {rendered!r}, which leaves {below}")
     return rendered
 
 
@@ -157,7 +156,8 @@ def escaped(value: str) -> str:
     """
     if not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
         raise UnusableDeviceError(
-            UNSAFE_VALUE, f"{value.removeprefix('/dev/')!r} is not UTF-8, and the kubelet takes nothing else"
+            ExclusionReason.UNSAFE_VALUE,
+            f"{value.removeprefix('/dev/')!r} is not UTF-8, and the kubelet takes nothing else",
         )
     return value.replace("{", "{{").replace("}", "}}")
 
@@ -184,14 +184,16 @@ def _variable(name: str, value: str, attributes: Mapping[str, str]) -> tuple[str
 def _variable_name(name: str, attributes: Mapping[str, str]) -> str:
     rendered = text(name, attributes)
     if "=" in rendered:
-        raise UnusableDeviceError(UNSAFE_VALUE, f"{name} gives {rendered!r}, which is no name of a variable")
+        raise UnusableDeviceError(
+            ExclusionReason.UNSAFE_VALUE, f"{name} gives {rendered!r}, which is no name of a variable"
+        )
     return rendered
 
 
 def _cdi_device(name: str, attributes: Mapping[str, str]) -> str:
     rendered = text(name, attributes)
     if not names.CDI_NAME.fullmatch(rendered.replace("{position}", "0")):
-        raise UnusableDeviceError(UNSAFE_VALUE, f"{name} gives {rendered!r}, which names no CDI device")
+        raise UnusableDeviceError(ExclusionReason.UNSAFE_VALUE, f"{name} gives {rendered!r}, which names no CDI device")
     return rendered
 
 
@@ -223,13 +225,16 @@ def _own_nodes(inject: Inject, members: Sequence[FoundDevice], into: dict[str, N
                 if not spec.optional:
                     where = f"inject.deviceNodes[{i}] (own {spec.own})"
                     message = f"{where} needs {error.args[0]}, which the device does not have"
-                    raise UnusableDeviceError(MISSING_ATTRIBUTE, message) from error
+                    raise UnusableDeviceError(ExclusionReason.MISSING_ATTRIBUTE, message) from error
         if not listed and inject.own_nodes is OwnNodes.ALL:
             _add(into, NodeGrant(escaped(node), escaped(node), OWN_PERMISSIONS))
     for i, spec in specs:
         if i not in met and not spec.optional:
             have = ", ".join(sorted(owners)) or "none"
-            return NODE_MISSING, f"inject.deviceNodes[{i}]: no own node matches {spec.own}; there is {have}"
+            return (
+                DeviceReason.DEVICE_NODE_MISSING,
+                f"inject.deviceNodes[{i}]: no own node matches {spec.own}; there is {have}",
+            )
     return None
 
 
@@ -257,7 +262,7 @@ def _companions(
         for grant in grants:
             known = exists(_parsed(grant.host_path).render({}))
             if not known and not spec.optional:
-                problem = problem or (COMPANION_MISSING, f"{grant.host_path} does not exist on the node")
+                problem = problem or (DeviceReason.COMPANION_MISSING, f"{grant.host_path} does not exist on the node")
             if known or not spec.optional:
                 _add(into, grant)
     return problem
@@ -278,7 +283,7 @@ def _add(into: dict[str, NodeGrant], grant: NodeGrant) -> None:
     earlier = into.setdefault(grant.container_path, grant)
     if earlier.host_path != grant.host_path:
         raise UnusableDeviceError(
-            PATH_CONFLICT,
+            ExclusionReason.CONTAINER_PATH_CONFLICT,
             f"{earlier.host_path} and {grant.host_path} would both be {grant.container_path} in the container: "
             "narrow the glob, or choose another containerPath",
         )

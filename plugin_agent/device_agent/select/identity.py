@@ -1,27 +1,22 @@
 """What tells one allocatable device from another, and how long that lasts. Pure."""
 
 from collections.abc import Iterable
-from typing import Final
 
+from device_agent.contract import attributes
 from device_agent.select.found import FoundDevice
 from device_agent.select.unit import Identity, Unit
-
-_VOLATILE: Final = frozenset({"name", "path", "index", "iommuGroup"})
-# Where `name` is no enumeration number: the PCI address, the UUID, and what the document itself numbers.
-_STABLE_NAMES: Final = frozenset({"pci", "simulated", "nvml"})
-_TELLING: Final = ("uuid", "usb.port", "pci.address", "path", "name")
 
 
 def identity(attribute: str, finds: Iterable[FoundDevice]) -> Identity:
     """Whether a unit that was made by `attribute` has the same id after the next boot."""
-    if attribute == "name" and all(find.source in _STABLE_NAMES for find in finds):
+    if attribute == "name" and all(find.stable_name for find in finds):
         return Identity.STABLE
-    return Identity.VOLATILE if attribute in _VOLATILE else Identity.STABLE
+    return Identity.VOLATILE if attributes.is_volatile(attribute) else Identity.STABLE
 
 
 def better_unit(find: FoundDevice) -> str:
     """The attribute that tells the find best from others: the hint for whoever chose one that does not."""
-    return next((a for a in _TELLING if a in find.attributes), "name")
+    return next((a for a in attributes.TELLING if a in find.attributes), "name")
 
 
 class Ids:
@@ -29,24 +24,51 @@ class Ids:
 
     def __init__(self) -> None:
         self._units: dict[str, Unit] = {}
-        self._like_replicas: list[Unit] = []
+        self._like_replicas: dict[str, Unit] = {}
+        """Units whose own id reads as a replica's: the part before `::` -> the one with the lowest number."""
 
     def add(self, unit: Unit) -> None:
         self._units[unit.id] = unit
-        if "::" in unit.id:
-            self._like_replicas.append(unit)
+        base, number = split(unit.id)
+        if number is not None:
+            other = self._like_replicas.setdefault(base, unit)
+            if number < (split(other.id)[1] or 0):
+                self._like_replicas[base] = unit
 
     def holder(self, unit: Unit) -> str | None:
         """The resource that has one of the unit's ids, None when all are free."""
         found = self._units.get(unit.id)
         if found is None:
-            base = self._units.get(unit.id.rpartition("::")[0])
-            found = base if base and _is_replica(unit.id, base) else None
+            found = self._units.get(split(unit.id)[0])
+            found = found if found and _is_replica(unit.id, found) else None
         if found is None:
-            found = next((u for u in self._like_replicas if _is_replica(u.id, unit)), None)
+            found = self._like_replicas.get(unit.id)
+            found = found if found and _is_replica(found.id, unit) else None
         return found.resource if found else None
 
 
+def held_numbers(held: Iterable[str]) -> dict[str, int]:
+    """Id of a unit -> the lowest number of its replicas among the ids that are held.
+
+    A held id can be read in two ways: as a unit's own, and as a replica's of a shorter one.
+    """
+    lowest: dict[str, int] = {}
+    for device_id in held:
+        base, number = split(device_id)
+        lowest[device_id] = 0
+        if number is not None:
+            lowest[base] = min(number, lowest.get(base, number))
+    return lowest
+
+
+def split(device_id: str) -> tuple[str, int | None]:
+    """(what is before the last `::`, the number after it), or (the id, None) when there is no number."""
+    base, separator, number = device_id.rpartition("::")
+    if separator and number.isascii() and number.isdecimal():
+        return base, int(number)
+    return device_id, None
+
+
 def _is_replica(device_id: str, unit: Unit) -> bool:
-    base, _, number = device_id.rpartition("::")
-    return base == unit.id and number.isdecimal() and int(number) < unit.replicas
+    base, number = split(device_id)
+    return base == unit.id and number is not None and number < unit.replicas

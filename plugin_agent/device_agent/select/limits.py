@@ -7,18 +7,14 @@ holds is never exchanged for what it does not.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 from device_agent.contract import names
 from device_agent.contract.document import Resource
-from device_agent.select.grouping import DUPLICATE, Exclude, Made
-from device_agent.select.identity import Ids, better_unit
+from device_agent.contract.reasons import ExclusionReason
+from device_agent.select.found import LeftOut
+from device_agent.select.grouping import Exclude, Made
+from device_agent.select.identity import Ids, better_unit, held_numbers
 from device_agent.select.unit import Unit
-
-MAX_DEVICES: Final = "MaxDevices"
-TOO_MANY_NAMES: Final = "TooManyNames"
-TOO_MANY_IDS: Final = "TooManyIds"
-NAME_TAKEN: Final = "NameTaken"
 
 
 @dataclass(slots=True)
@@ -38,6 +34,7 @@ class Limits:
         self._taken = taken
         self._held = held
         self._exclude = exclude
+        self._held_numbers = held_numbers(held) if resource.max_devices else {}
 
     def within(self, made: Iterable[Made]) -> tuple[Unit, ...]:
         """Those that the node takes, in the order of their ids; they are taken from here on."""
@@ -50,13 +47,13 @@ class Limits:
     def _unique(self, made: Iterable[Made]) -> list[Made]:
         kept: list[Made] = []
         ours = Ids()
-        for one in sorted(made, key=lambda m: (m.unit.id, m.draft.attribute)):
+        for one in sorted(made, key=lambda m: m.unit.id):
             if other := self._taken.ids.holder(one.unit) or ours.holder(one.unit):
-                unit = better_unit(one.draft.members[0].find)
+                unit = better_unit(one.finds[0])
                 message = (
                     f"the id {one.unit.id} is that of a device of {other}: give one of the two a unit such as {unit}"
                 )
-                self._exclude(one.draft.members, DUPLICATE, message)
+                self._exclude(one.finds, ExclusionReason.DUPLICATE_IDENTITY, message)
             else:
                 ours.add(one.unit)
                 kept.append(one)
@@ -71,14 +68,20 @@ class Limits:
         for one in made:
             if one.unit.id not in kept:
                 message = f"maxDevices: {most} of {len(made)} are offered, the first in the order of their ids"
-                self._exclude(one.draft.members, MAX_DEVICES, message)
+                self._exclude(one.finds, ExclusionReason.MAX_DEVICES, message)
         return [one for one in made if one.unit.id in kept]
 
     def _is_held(self, unit: Unit) -> bool:
+        number = self._held_numbers.get(unit.id)
+        if number is not None and number < unit.replicas:
+            return True
+        if len(names.replica_id(unit.id, unit.replicas - 1)) < names.MAX_ID:
+            return False
+        # the ids of its replicas are cut, and cannot be read back
         return bool(self._held) and any(names.replica_id(unit.id, n) in self._held for n in range(unit.replicas))
 
     def _within_names(self, made: list[Made]) -> list[Made]:
-        left_out: dict[str, tuple[str, str]] = {}
+        left_out: dict[str, LeftOut] = {}
         told: list[str] = []
         free: list[str] = []
         rendered = sorted({one.unit.resource for one in made})
@@ -87,13 +90,13 @@ class Limits:
         for name in rendered:
             if other := self._taken.names.get(name):
                 told.append(f"{name} is already a resource of the entry {other}")
-                left_out[name] = NAME_TAKEN, told[-1]
+                left_out[name] = ExclusionReason.NAME_TAKEN, told[-1]
             elif len(free) == most:
-                left_out[name] = TOO_MANY_NAMES, f"{too_many}: {name} is not among them"
+                left_out[name] = ExclusionReason.TOO_MANY_NAMES, f"{too_many}: {name} is not among them"
             else:
                 free.append(name)
         self._taken.names |= dict.fromkeys(free, self._resource.name)
-        if beyond := [name for name in left_out if left_out[name][0] == TOO_MANY_NAMES]:
+        if beyond := [name for name in left_out if left_out[name][0] == ExclusionReason.TOO_MANY_NAMES]:
             told.insert(0, f"{too_many}: left out are {beyond[0]} and {len(beyond) - 1} more")
         if told:
             more = f"; and {len(told) - 4} more" if len(told) > 4 else ""
@@ -105,17 +108,17 @@ class Limits:
         for one in made:
             replicas.setdefault(one.unit.resource, []).append(one.unit.replicas)
         left_out = {
-            name: (TOO_MANY_IDS, _arithmetic(counts))
+            name: (ExclusionReason.TOO_MANY_IDS, _arithmetic(counts))
             for name, counts in replicas.items()
             if sum(counts) > names.MAX_IDS
         }
         self._taken.refused |= {name: message for name, (_, message) in left_out.items()}
         return self._without(made, left_out)
 
-    def _without(self, made: list[Made], left_out: Mapping[str, tuple[str, str]]) -> list[Made]:
+    def _without(self, made: list[Made], left_out: Mapping[str, LeftOut]) -> list[Made]:
         for one in made:
             if one.unit.resource in left_out:
-                self._exclude(one.draft.members, *left_out[one.unit.resource])
+                self._exclude(one.finds, *left_out[one.unit.resource])
         return [one for one in made if one.unit.resource not in left_out]
 
 

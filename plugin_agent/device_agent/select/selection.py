@@ -5,25 +5,18 @@ of it there: a device that the entry keeps for the host (maxDevices) or cannot u
 What it owns is made into units by `grouping`, as many as `limits` lets it have.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Final
 
 from device_agent.contract.document import Document, Ownership, Resource
-from device_agent.select.found import Findings, FoundDevice
-from device_agent.select.grouping import Grouping, Member, unit_attribute
+from device_agent.contract.reasons import ExclusionReason
+from device_agent.select.found import Findings, FoundDevice, LeftOut
+from device_agent.select.grouping import Grouping, unit_attribute
 from device_agent.select.kernel_names import natural
 from device_agent.select.limits import Limits, Taken
-from device_agent.select.ownership import Group, Owner, claimed_nodes, passthrough_group
-from device_agent.select.ownership import Ownership as HardwareOwnership
+from device_agent.select.owners import Owner, Owners
 from device_agent.select.unit import Excluded, Selection, Unit
-
-NOTHING_FOUND: Final = "NothingFound"
-NOT_INCLUDED: Final = "NotIncluded"
-EXCLUDED: Final = "Excluded"
-OWNED: Final = "OwnedByEarlierEntry"
-GROUP_NOT_VIABLE: Final = "GroupNotViable"
 
 
 def select(
@@ -39,26 +32,27 @@ def select(
     The same findings give the same selection in whatever order the file system listed them.
     """
     exists = cache(exists)
-    node = _Node(groups={group: Group.of(members) for group, members in findings.iommu_groups.items()})
+    node = _Node()
     units: list[Unit] = []
     for number, (resource, found) in enumerate(zip(document.resources, findings.by_entry, strict=True)):
         entry = _Entry(resource, node, exists=exists, held=held)
         units += entry.units(found)
         entry.looked(findings.nothing.get(number, ()))
+        entry.failed({i: why for (resource_number, i), why in findings.failed.items() if resource_number == number})
     return Selection(
         units=tuple(units),
         excluded=tuple(node.excluded),
         refused=node.taken.refused,
         notes={document.resources[i].name: reason for i, reason in findings.reasons.items()},
+        vanished=findings.vanished,
     )
 
 
 @dataclass(slots=True)
 class _Node:
-    """What all entries have in common: the node's groups, and what the entries so far have taken and left out."""
+    """What all entries have in common: what the entries so far have taken and left out."""
 
-    groups: dict[str, Group]
-    hardware: HardwareOwnership = field(default_factory=HardwareOwnership)
+    owners: Owners = field(default_factory=Owners)
     excluded: list[Excluded] = field(default_factory=list)
     taken: Taken = field(default_factory=Taken)
 
@@ -70,7 +64,7 @@ class _Entry:
         self._resource = resource
         self._node = node
         self._exclusive = resource.ownership is Ownership.EXCLUSIVE
-        self._grouping = Grouping(resource, groups=node.groups, exists=exists, exclude=self._exclude)
+        self._grouping = Grouping(resource, exists=exists, exclude=self._exclude)
         self._limits = Limits(resource, node.taken, held=held, exclude=self._exclude)
 
     def units(self, found: Sequence[Sequence[FoundDevice]]) -> tuple[Unit, ...]:
@@ -79,104 +73,105 @@ class _Entry:
 
     def looked(self, places: Sequence[str]) -> None:
         """Where the sources of an entry that finds nothing have looked; most nodes of a pool may lack the device."""
+        self._of_sources({i: place for i, place in enumerate(places) if place}, ExclusionReason.NOTHING_FOUND)
+
+    def failed(self, why: Mapping[int, str]) -> None:
+        """Which of its sources could not look at all."""
+        self._of_sources(why, ExclusionReason.UNREADABLE)
+
+    def _of_sources(self, messages: Mapping[int, str], reason: ExclusionReason) -> None:
         self._node.excluded += [
             Excluded(
                 id=f"devices[{i}]",
                 source=self._resource.devices[i].kind,
                 entry=self._resource.name,
-                reason=NOTHING_FOUND,
-                message=f"devices[{i}]: {place}",
+                reason=reason,
+                message=f"devices[{i}]: {message}",
             )
-            for i, place in enumerate(places)
-            if place
+            for i, message in messages.items()
         ]
 
-    def _exclude(self, members: Iterable[Member], reason: str, message: str) -> None:
+    def _exclude(self, finds: Iterable[FoundDevice], reason: ExclusionReason, message: str) -> None:
         self._node.excluded += [
             Excluded(
-                id=m.find.label,
-                source=m.find.source,
+                id=find.title,
+                source=find.source,
                 entry=self._resource.name,
                 reason=reason,
                 message=message,
-                hardware=m.find.hardware,
+                hardware=find.hardware,
             )
-            for m in members
+            for find in finds
         ]
 
-    def _selected(self, found: Sequence[Sequence[FoundDevice]]) -> tuple[Member, ...]:
-        chosen: dict[str, Member] = {}
-        left_out: dict[str, tuple[Member, str, str]] = {}
+    def _selected(self, found: Sequence[Sequence[FoundDevice]]) -> tuple[FoundDevice, ...]:
+        chosen: dict[str, FoundDevice] = {}
+        left_out: dict[str, tuple[FoundDevice, ExclusionReason, str]] = {}
         for number, finds in enumerate(found):
-            for find in sorted(finds, key=lambda f: (natural(f.label), f.name)):
-                group = passthrough_group(find, self._node.groups)
-                one = Member(find=find, entry=number, group=group)
+            for find in sorted(finds, key=lambda f: (natural(f.title), f.name)):
                 key = find.hardware
                 if key in chosen:
                     continue  # two sources of this entry found it: the first that lets it pass selects it
                 if why := self._left_out(find, number):
-                    left_out.setdefault(key, (one, *why))
-                elif self._exclusive and (earlier := self._taken(one)):
-                    left_out.setdefault(key, (one, OWNED, _owned_message(one, earlier, self._resource.name)))
+                    left_out.setdefault(key, (find, *why))
+                elif self._exclusive and (earlier := self._taken(find, number)):
+                    left_out.setdefault(
+                        key,
+                        (
+                            find,
+                            ExclusionReason.OWNED_BY_EARLIER_ENTRY,
+                            _owned_message(find, earlier, self._resource.name),
+                        ),
+                    )
                 else:
-                    chosen[key] = one
-        for key, (one, reason, message) in left_out.items():
+                    chosen[key] = find
+        for key, (find, reason, message) in left_out.items():
             if key not in chosen:
-                self._exclude([one], reason, message)
+                self._exclude([find], reason, message)
         return tuple(chosen.values())
 
-    def _left_out(self, find: FoundDevice, number: int) -> tuple[str, str] | None:
+    def _left_out(self, find: FoundDevice, number: int) -> LeftOut | None:
         if find.left_out is not None:
             return find.left_out
         for i, match in enumerate(self._resource.devices[number].include):
             if why := find.unmet(match):
-                return NOT_INCLUDED, f"devices[{number}].include[{i}]: {why}"
+                return ExclusionReason.NOT_INCLUDED, f"devices[{number}].include[{i}]: {why}"
         for i, match in enumerate(self._resource.exclude):
             if find.unmet(match) is None:
-                return EXCLUDED, f"exclude[{i}]: {match.attribute} is {find.attributes[match.attribute]!r}"
+                return (
+                    ExclusionReason.EXCLUDED,
+                    f"exclude[{i}]: {match.attribute} is {find.attributes[match.attribute]!r}",
+                )
         return None
 
-    def _taken(self, selected: Member) -> Owner | None:
-        """Takes the hardware, or names who has it."""
-        find = selected.find
-        paths = {find.sysfs_path} if find.sysfs_path else set()
-        if selected.group is not None and selected.group in self._node.groups:
-            paths |= set(self._node.groups[selected.group].paths)
-        owner = Owner(self._resource.name, entry=selected.entry, label=find.label, group=selected.group)
-        claim = {"paths": sorted(paths), "nodes": claimed_nodes(find)}
-        earlier = self._node.hardware.conflict(owner, **claim)
-        if earlier is None:
-            self._node.hardware.take(owner, **claim)
-        return earlier
+    def _taken(self, find: FoundDevice, number: int) -> Owner | None:
+        """Takes the hardware, or names who has it. `number`: of the source within the resource's devices."""
+        group = find.group.name if find.group is not None else None
+        return self._node.owners.take(find, Owner(self._resource.name, entry=number, label=find.title, group=group))
 
-    def _viable(self, selected: Sequence[Member]) -> Iterator[Member]:
-        """Without the functions whose IOMMU group cannot be given away, or not as a whole."""
-        values: dict[str, dict[str, list[str]]] = {}
-        for one in selected:
-            if one.group is not None:
-                attribute = unit_attribute(self._resource, one)
-                value = one.find.attributes.get(attribute, attribute)
-                values.setdefault(one.group, {}).setdefault(value, []).append(one.find.label)
-        for one in selected:
-            if one.group is None:
-                yield one
-                continue
-            group = self._node.groups.get(one.group)
-            if group and group.blockers:
-                who = ", ".join(f"{address} (driver {driver})" for address, driver in group.blockers)
-                message = f"IOMMU group {one.group} also holds {who}: bind all of the group to vfio-pci, or none"
-                self._exclude([one], GROUP_NOT_VIABLE, message)
-            elif len(values[one.group]) > 1:
+    def _viable(self, selected: Sequence[FoundDevice]) -> Iterator[FoundDevice]:
+        """Without the devices whose group cannot be given away, or not as a whole."""
+        values: dict[str, set[str]] = {}
+        for find in selected:
+            if find.group is not None:
+                attribute = unit_attribute(self._resource, find)
+                values.setdefault(find.group.name, set()).add(find.attributes.get(attribute, attribute))
+        for find in selected:
+            if find.group is None:
+                yield find
+            elif find.group.unviable:
+                self._exclude([find], ExclusionReason.GROUP_NOT_VIABLE, find.group.unviable)
+            elif len(values[find.group.name]) > 1:
                 message = (
-                    f"unit {self._resource.unit} would split IOMMU group {one.group}, "
-                    "which can only be given away whole: use unit: iommuGroup"
+                    f"unit {self._resource.unit} would split {find.group.name}, "
+                    f"which can only be given away whole: use unit: {find.group.unit}"
                 )
-                self._exclude([one], GROUP_NOT_VIABLE, message)
+                self._exclude([find], ExclusionReason.GROUP_NOT_VIABLE, message)
             else:
-                yield one
+                yield find
 
 
-def _owned_message(selected: Member, earlier: Owner, resource: str) -> str:
+def _owned_message(find: FoundDevice, earlier: Owner, resource: str) -> str:
     by = f"devices[{earlier.entry}] of this entry" if earlier.resource == resource else f"the entry {earlier.resource}"
-    what = "" if earlier.label == selected.find.label else f", which selects the same hardware as {earlier.label}"
+    what = "" if earlier.label == find.title else f", which selects the same hardware as {earlier.label}"
     return f"it belongs to {by}{what}"

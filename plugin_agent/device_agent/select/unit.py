@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from device_agent.contract.reasons import DeviceReason, ExclusionReason
+
 
 class Identity(StrEnum):
     """Volatile: the id is an enumeration number or a path, another boot may give it to another device."""
@@ -70,14 +72,14 @@ class Unit:
     hardware: tuple[str, ...]
     numa_node: int | None = None
     replicas: int = 1
-    problem: tuple[str, str] | None = None
+    problem: tuple[DeviceReason, str] | None = None
     unfit: str = ""
     parts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Excluded:
-    """A device that an entry's source found and that is not offered. `reason` is CamelCase.
+    """A device that an entry's source found and that is not offered.
 
     `id`: what people call the find; `hardware`: what a unit that it is a member of has in its own, or ''.
     """
@@ -85,7 +87,7 @@ class Excluded:
     id: str
     source: str
     entry: str
-    reason: str
+    reason: ExclusionReason
     message: str = ""
     hardware: str = ""
 
@@ -95,9 +97,11 @@ class Selection:
     """Units in the order of entries and ids. `refused`: rendered resource or entry name -> why it is not served.
 
     `notes`: entry name -> why a source of it finds nothing on this node.
+    `vanished`: source -> what to tell of a device of it that is no longer found, where there is more to say.
     """
 
     units: tuple[Unit, ...]
     excluded: tuple[Excluded, ...]
     refused: Mapping[str, str]
     notes: Mapping[str, str] = field(default_factory=dict)
+    vanished: Mapping[str, str] = field(default_factory=dict)

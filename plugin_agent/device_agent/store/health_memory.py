@@ -12,8 +12,9 @@ from typing import Any, Final
 
 from device_agent.contract.codec import ShapeError, decode, encode
 from device_agent.contract.document import Clears
-from device_agent.health.conditions import Kind, Record
-from device_agent.health.state_machine import Condition, Driver, Failure, Ruling, State
+from device_agent.health.news import Code, DriverLoad, Ruling
+from device_agent.health.state_machine import Condition, Failure, State
+from device_agent.health.watchlist import Kind, Record
 
 VERSION: Final = 1
 
@@ -25,9 +26,10 @@ class HealthMemoryError(ValueError):
 @dataclass(frozen=True, slots=True)
 class _Failure:
     cause: str
+    meaning: str
     message: str
     clears: Clears
-    xid: int
+    code: Code
     since: str
     asked: bool
     module: str
@@ -112,12 +114,13 @@ def _kept(record: Record) -> _Condition:
         failures=tuple(
             _Failure(
                 cause=f.ruling.cause,
+                meaning=f.ruling.meaning,
                 message=f.ruling.message,
                 clears=f.ruling.clears,
-                xid=f.xid,
+                code=f.code,
                 since=f.since.isoformat(),
                 asked=f.asked,
-                module=f.driver.module,
+                module=f.load.module,
             )
             for f in condition.failures
         ),
@@ -127,10 +130,10 @@ def _kept(record: Record) -> _Condition:
 def _record(kept: _Condition) -> Record:
     failures = tuple(
         Failure(
-            ruling=Ruling(cause=f.cause, message=f.message, clears=f.clears),
-            xid=f.xid,
+            ruling=Ruling(cause=f.cause, meaning=f.meaning, message=f.message, clears=f.clears),
+            code=f.code,
             since=_moment(f.since),
-            driver=Driver(module=f.module),
+            load=DriverLoad(module=f.module),
             asked=f.asked,
         )
         for f in kept.failures

@@ -7,17 +7,13 @@ offered for a moment at each restart. It is written at each change, in a thread 
 import asyncio
 import contextlib
 import logging
-import math
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from device_agent.health.conditions import Record
-from device_agent.nvml import judgement
-from device_agent.nvml.model import NvmlView, XidEvent
+from device_agent.health.watchlist import Record
 from device_agent.runtime.settings import Settings
 from device_agent.runtime.worker import Worker, WorkerBusyError
 from device_agent.store.node_state import NodeState
@@ -25,12 +21,8 @@ from device_agent.table.device_table import DeviceTable
 
 logger = logging.getLogger(__name__)
 
-_XID_SECONDS: Final = 60.0
-"""Between two lines of the log on the same error of a GPU: a program in a loop makes hundreds a second."""
 _STILL_SECONDS: Final = 0.01
 """Between looks at a write that is being waited for at the end."""
-_SAME_SECONDS: Final = 0.1
-"""Within these the same error of the same part is the same news: each is worked through by the whole table."""
 _BOOT_ID: Final = Path("sys/kernel/random/boot_id")
 
 
@@ -66,11 +58,6 @@ class HealthWatch:
         self._not_read = ""
         self._unread = False
         """What an earlier process kept has not been read yet, and must not be written over."""
-        self.acknowledgement = ""
-        """What became of each item of the inventory's annotation, for the inventory."""
-        self._taken_words: dict[str, str] = {}
-        self._xids: dict[tuple[str, int], float] = {}
-        self._taken: dict[XidEvent, float] = {}
 
     # Memory
 
@@ -162,51 +149,6 @@ class HealthWatch:
             self._not_kept = problem
             self._changed(frozenset())  # which everybody is to be told
         return not problem
-
-    # News
-
-    def looked(self, view: NvmlView) -> None:
-        """NVML was looked at."""
-        news = judgement.look(view)
-        self._tell(self._table.apply_health(news, now=time.monotonic(), wall=datetime.now(tz=UTC)))
-
-    def xid(self, event: XidEvent) -> None:
-        """The NVIDIA driver announced an error."""
-        same = replace(event, at=0.0)
-        if event.at - self._taken.get(same, -math.inf) < _SAME_SECONDS:
-            return
-        self._taken = {e: at for e, at in self._taken.items() if event.at - at < _SAME_SECONDS}
-        self._taken[same] = event.at
-        if event.at - self._xids.get((event.uuid, event.xid), -math.inf) >= _XID_SECONDS:
-            logger.info("xid", extra={"gpu": event.uuid, "xid": event.xid, "gi": event.gi, "ci": event.ci})
-            self._xids[event.uuid, event.xid] = event.at
-        before = self._table.health_revision
-        changed = self._table.apply_health(judgement.fault(event), now=time.monotonic(), wall=datetime.now(tz=UTC))
-        if changed or self._table.health_revision != before:
-            self._tell(changed)  # errors of programs, of which there may be hundreds a second, are no news
-
-    @property
-    def awaiting(self) -> bool:
-        """Whether an admin may have a word to say of a device."""
-        return self._table.broken
-
-    def acknowledge(self, text: str) -> None:
-        """What the inventory's annotation says now, or ''. It is read again and again: what was taken stays taken."""
-        changed, answers = self._table.acknowledge(text, now=time.monotonic(), wall=datetime.now(tz=UTC))
-        taken = {a.item: a.words for a in answers if a.parts}
-        self._taken_words = {a.item: self._taken_words[a.item] for a in answers if a.item in self._taken_words} | taken
-        words = [a.words if a.failing else self._taken_words.get(a.item, a.words) for a in answers]
-        before, self.acknowledgement = self.acknowledgement, "; ".join(words)
-        if parts := [part for answer in answers for part in answer.parts]:
-            logger.info("failures acknowledged", extra={"parts": ",".join(parts), "annotation": text})
-        if self.acknowledgement != before:
-            for answer in answers:
-                if answer.failing:
-                    extra = {"annotation": answer.item, "error": answer.words}
-                    logger.warning("the acknowledgement names no failure of now", extra=extra)
-        # a list may change with any event: what was due by now, such as the end of a grace
-        if parts or changed or self.acknowledgement != before:
-            self._tell(changed)
 
     def _tell(self, changed: frozenset[str]) -> None:
         self.stirred()

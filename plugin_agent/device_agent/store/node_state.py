@@ -20,7 +20,7 @@ from typing import Final
 from device_agent.contract.check import problems
 from device_agent.contract.document import ContractError, Document, parse
 from device_agent.contract.names import MAX_DOCUMENT_BYTES
-from device_agent.health.conditions import Kind, Record
+from device_agent.health.watchlist import Kind, Record
 from device_agent.store import health_memory as healthmemory
 from device_agent.store.files import private, write_whole
 

@@ -24,6 +24,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from operator import is_
+from typing import Final
 
 from device_agent.allocate.preferred import Place
 from device_agent.allocate.topology import Affinity, Links
@@ -31,10 +32,10 @@ from device_agent.contract.document import Document, Resource, TopologyHints
 from device_agent.contract.reasons import DeviceReason
 from device_agent.contract.template import parse_template
 from device_agent.health import acknowledgement
-from device_agent.health.acknowledgement import Answer
-from device_agent.health.conditions import Conditions, Record, own
-from device_agent.health.state_machine import Fault, Look
-from device_agent.nvml import xids
+from device_agent.health.acknowledgement import Reply
+from device_agent.health.conditions import Conditions, own
+from device_agent.health.news import Fault, FaultRule, Look
+from device_agent.health.watchlist import Record
 from device_agent.select.unit import Selection, Unit
 from device_agent.table import granting, holdings, lists, presence, states
 from device_agent.table.adoption import Adoption, named
@@ -52,11 +53,17 @@ from device_agent.table.retention import Retention
 from device_agent.table.snapshot import Advertised, TableSnapshot
 from device_agent.table.usage import Usage
 
+NO_FAULTS: Final[Mapping[str, FaultRule]] = {}
+"""Of a node without a driver library."""
+
 
 class DeviceTable:
-    """See the module. Every method that takes an event returns the names whose list changed, came or went."""
+    """See the module. Every method that takes an event returns the names whose list changed, came or went.
 
-    def __init__(self, document: Document) -> None:
+    `fault_rules`: source -> what its faults mean, for each source that is a driver library.
+    """
+
+    def __init__(self, document: Document, *, fault_rules: Mapping[str, FaultRule] = NO_FAULTS) -> None:
         self._next = document
         self._to_come = Naming.of(document)
         self._entries: Mapping[str, Resource] = {r.name: r for r in document.resources}
@@ -69,11 +76,12 @@ class DeviceTable:
         self._standings: Mapping[Key, Standing] = {}
         self._usage = Usage()
         self._told: Mapping[str, Told] = {}
-        self._conditions = Conditions(rule=xids.rule)
+        self._conditions = Conditions(fault_rules)
         self._health_turn = 0
         self._claims = Claims()
         self._elsewhere: tuple[Holding, ...] = ()
         self._links: Links = {}
+        self._links_of: Mapping[str, Links] = {}
         self._lists: Lists = {}
         self._judged: tuple[object, ...] = (None,)
 
@@ -124,15 +132,15 @@ class DeviceTable:
         self._health_moved(self._conditions.revision != before)
         return self._settle(now=now, wall=wall)
 
-    def acknowledge(self, text: str, *, now: float, wall: datetime) -> tuple[frozenset[str], tuple[Answer, ...]]:
+    def acknowledge(self, text: str, *, now: float, wall: datetime) -> tuple[frozenset[str], tuple[Reply, ...]]:
         """An admin's `<device id>=<since>[,...]`: what these devices have failed with by then is over.
 
-        Returns what every event returns, and an answer to each item.
+        Returns what every event returns, and a reply to each item.
         """
         units = [device.unit for device in self._devices.values()]
-        answers = acknowledgement.take(text, units, self._conditions, wall=wall)
-        self._health_moved(any(answer.parts for answer in answers))
-        return self._settle(now=now, wall=wall), answers
+        replies = acknowledgement.take(text, units, self._conditions, wall=wall)
+        self._health_moved(any(reply.parts for reply in replies))
+        return self._settle(now=now, wall=wall), replies
 
     def apply_holders(self, holders: Holders | None, *, begun: float, now: float, wall: datetime) -> frozenset[str]:
         """One answer of PodResources List that was asked for at `begun`; None: no answer, so nothing is dropped.
@@ -143,11 +151,12 @@ class DeviceTable:
         self._claims = self._claims.forget(self._usage)
         return self._settle(now=now, wall=wall)
 
-    def apply_links(self, links: Links) -> None:
-        """The links between the node's devices; no list depends on them."""
-        if links != self._links:
-            self._links = links
-            self._lists = lists.with_links(self._lists, links)
+    def apply_links(self, links: Links, *, source: str) -> None:
+        """The links between the devices of a source; no list depends on them."""
+        if links != self._links_of.get(source, {}):
+            self._links_of = {**self._links_of, source: links}
+            self._links = {pair: count for of in self._links_of.values() for pair, count in of.items()}
+            self._lists = lists.with_links(self._lists, self._links)
 
     def allocation_begun(self, resource: str, ids: Sequence[str], *, now: float) -> int:  # noqa: ARG002
         """An Allocate is being answered; the ticket is for `allocation_ended`. There is no call for a release."""

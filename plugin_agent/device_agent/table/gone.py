@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from device_agent.contract.document import Resource
 from device_agent.contract.reasons import DeviceReason
@@ -11,11 +10,6 @@ from device_agent.table.device import Device, Key
 from device_agent.table.hardware import HardwareIndex
 from device_agent.table.lists import Ids
 from device_agent.table.usage import Usage
-
-_NO_LONGER_SHOWN: Final = (
-    "the driver shows it no more: nvidia-smi -L on the node lists what it has, the kernel's log (dmesg, NVRM lines) "
-    "says what happened"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +52,8 @@ class Departures:
             return Cause(DeviceReason.DRAINING, refused)
         if why := self._taken_away(device, moved, excluded):
             return Cause(DeviceReason.DRAINING, f"{why}; {self._until(unit.resource, ids)}")
-        if unit.source == "nvml":
-            return Cause(DeviceReason.MISSING, note or _NO_LONGER_SHOWN)
+        if advice := selection.vanished.get(unit.source):
+            return Cause(DeviceReason.MISSING, note or advice)
         return Cause(DeviceReason.MISSING, "the last scan did not find it")
 
     def _taken_away(self, device: Device, moved: HardwareIndex[Unit], excluded: "_Exclusions") -> str:

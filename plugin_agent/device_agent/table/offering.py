@@ -44,8 +44,8 @@ class Judgement:
         return self._next(before, Health.UNHEALTHY, cause.reason, cause.message, since=self.missing.get(key))
 
     def _present(self, key: Key, device: Device, ids: Ids, before: Standing | None) -> Standing:
-        unit, verdict = device.unit, self.conditions.verdict(device.unit)
-        unanswered = verdict.unanswered
+        unit, assessed = device.unit, self.conditions.assess(device.unit)
+        unanswered = assessed.unanswered
 
         def refused(reason: str, message: str, since: datetime | None = None) -> Standing:
             return self._next(before, Health.UNHEALTHY, reason, message, since=since, unanswered=unanswered)
@@ -55,8 +55,8 @@ class Judgement:
             return refused(DeviceReason.HELD_AS, f"{holding.text}; offered again when that is free")
         if ids.unlisted.issuperset(ids.current):
             return refused(*self._why_unlisted(unit.id))
-        if not verdict.offered:
-            return refused(verdict.reason, verdict.message, verdict.since)
+        if not assessed.offered:
+            return refused(assessed.reason, assessed.message, assessed.since)
         surplus = len(may_be_used(key, ids, self.usage)) if ids.leaving else 0
         withheld = self._withheld(key, ids, keep=len(ids.current) - surplus) if surplus else frozenset()
         if surplus and len(withheld) == len(ids.current):
@@ -65,9 +65,9 @@ class Judgement:
         return self._next(
             before,
             Health.HEALTHY,
-            verdict.reason,
-            verdict.message,
-            since=verdict.since,
+            assessed.reason,
+            assessed.message,
+            since=assessed.since,
             unanswered=unanswered,
             withheld=withheld,
         )

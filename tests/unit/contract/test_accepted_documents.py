@@ -23,7 +23,7 @@ from device_agent.store.configuration import judge
 from device_agent.table.device_table import DeviceTable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from unit.agent_discovery.tree import HostTreeBuilder
+from unit.discovery.tree import HostTreeBuilder
 
 EVERYTHING: dict[str, Any] = {
     "contractVersion": 1,

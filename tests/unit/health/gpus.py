@@ -4,9 +4,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 
+from device_agent.contract.attributes import NVML
 from device_agent.contract.document import DeviceEntry, Document, HealthRules, NvmlSource, Resource
 from device_agent.contract.times import since_text
-from device_agent.health.state_machine import Check, Driver, Fault, Look
+from device_agent.health.news import Check, DriverLoad, Fault, Look
+from device_agent.health.watchlist import Record
+from device_agent.nvml import xids
 from device_agent.select.unit import Unit
 from device_agent.store import health_memory as healthmemory
 from device_agent.table.device_table import DeviceTable
@@ -14,7 +17,8 @@ from unit.health import news
 from unit.table.samples import NAME, selection, unit, wall
 
 RULES = HealthRules(failure_threshold=3, recovery_threshold=3, interval_seconds=10, removal_grace_seconds=60)
-FIRST_LOAD = Driver("m1", 1)
+FIRST_LOAD = DriverLoad("m1", 1)
+FAULT_RULES = {NVML: xids.rule}
 
 
 def gpu_resource(name: str = NAME, *, health: HealthRules = RULES, **fields) -> Resource:
@@ -31,15 +35,28 @@ def mig(number: int, *, gi: int, ci: int = 0, **fields) -> Unit:
     return unit(f"MIG-{number}-{gi}-{ci}", source="nvml", parts=parts, hardware=f"devices/{number}/{gi}", **fields)
 
 
+def xid_fault(number: int, part: str = "GPU-0", *, load: DriverLoad = FIRST_LOAD) -> Fault:
+    return Fault(part=part, code=xids.code(number), source=NVML, load=load)
+
+
+def open_failures(of: "Gpus") -> set[tuple[str, str, datetime]]:
+    """(part, number, since) of everything that is kept as failing."""
+    return {(r.name, f.code.number, f.since) for r in of.table.health_records() for f in r.condition.failures}
+
+
+def new_table(*resources: Resource) -> DeviceTable:
+    return DeviceTable(Document(resources), fault_rules=FAULT_RULES)
+
+
 class Gpus:
     """Ten seconds pass with every look, one with everything else."""
 
-    def __init__(self, *units: Unit, resources: Iterable[Resource] | None = None, driver: Driver = FIRST_LOAD):
+    def __init__(self, *units: Unit, resources: Iterable[Resource] | None = None, load: DriverLoad = FIRST_LOAD):
         self.resources = tuple(resources or (gpu_resource(),))
         self.units = units
-        self.driver = driver
+        self.load = load
         self.now = 0.0
-        self.table = DeviceTable(Document(self.resources))
+        self.table = new_table(*self.resources)
         self.scan()
 
     @property
@@ -63,7 +80,7 @@ class Gpus:
         self.now += after
         given = {name.replace("_", "-"): check for name, check in checks.items()}
         all_checks = {part: given.get(part, others) for part in self.parts()}
-        return self.table.apply_health(Look(all_checks, driver=self.driver), now=self.now, wall=self.wall)
+        return self.table.apply_health(Look(all_checks, source=NVML, load=self.load), now=self.now, wall=self.wall)
 
     def looks(self, number: int, **checks: Check) -> None:
         for _ in range(number):
@@ -71,30 +88,33 @@ class Gpus:
 
     def hang(self, why: str = "NVML hangs") -> frozenset[str]:
         self.now += 10
-        return self.table.apply_health(Look({}, unanswered=why), now=self.now, wall=self.wall)
+        return self.table.apply_health(Look({}, source=NVML, unanswered=why), now=self.now, wall=self.wall)
 
     def xid(self, number: int, part: str = "GPU-0") -> frozenset[str]:
         self.now += 1
-        fault = Fault(part=part, xid=number, driver=self.driver)
-        return self.table.apply_health(fault, now=self.now, wall=self.wall)
+        return self.table.apply_health(xid_fault(number, part, load=self.load), now=self.now, wall=self.wall)
 
     def reload(self) -> None:
-        self.driver = Driver(module=f"{self.driver.module}'", epoch=self.driver.epoch + 1)
+        self.load = DriverLoad(module=f"{self.load.module}'", epoch=self.load.epoch + 1)
 
     def acknowledge(self, name: str, since: datetime | None = None, *, of: str | None = None) -> tuple[str, ...]:
         self.now += 1
         moment = since or self.device(of or name).since
-        _, answers = self.table.acknowledge(f"{name}={since_text(moment)}", now=self.now, wall=self.wall)
-        return tuple(part for answer in answers for part in answer.parts)
+        _, replies = self.table.acknowledge(f"{name}={since_text(moment)}", now=self.now, wall=self.wall)
+        return tuple(part for reply in replies for part in reply.parts)
 
     def restart(self, *, boot: str = "boot-1", read_at: str = "boot-1") -> None:
         """The agent's process alone: what it kept is read again, its counts of driver loads begin anew."""
         raw = healthmemory.dump(self.table.health_records(), boot_id=boot)
-        self.table = DeviceTable(Document(()))
+        self.table = new_table()
         self.table.restore_health(healthmemory.parse(raw, boot_id=read_at))
         self.table.configure(Document(self.resources))
-        self.driver = replace(self.driver, epoch=1)
+        self.load = replace(self.load, epoch=1)
         self.scan()
+
+    def inherit(self, *records: Record) -> frozenset[str]:
+        """What the agents of other objects knew."""
+        return self.table.inherit(records, now=self.now, wall=self.wall)
 
     def list(self, held: dict | None = None) -> frozenset[str]:
         self.now += 1

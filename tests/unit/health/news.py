@@ -1,6 +1,6 @@
 """What a driver may tell of a GPU: the answers to a look at it, and errors that it announces."""
 
-from device_agent.health.state_machine import Answer, Check
+from device_agent.health.news import Answer, Check
 
 GOOD = Check(Answer.GOOD)
 NONE = Check(Answer.GOOD, action="None")

@@ -92,8 +92,8 @@ def test_a_text_that_names_no_failure_changes_nothing(text):
     gpus = Gpus(gpu(0))
     gpus.look()
     gpus.xid(news.RESET_XID)
-    changed, answers = gpus.table.acknowledge(text, now=gpus.now, wall=gpus.wall)
-    assert (changed, [a for a in answers if a.parts]) == (frozenset(), [])
+    changed, replies = gpus.table.acknowledge(text, now=gpus.now, wall=gpus.wall)
+    assert (changed, [r for r in replies if r.parts]) == (frozenset(), [])
 
 
 def test_a_failure_of_a_gpu_may_be_acknowledged_by_its_uuid_or_by_a_partition():

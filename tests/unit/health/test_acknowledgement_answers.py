@@ -4,9 +4,6 @@ from pathlib import Path
 
 import pytest
 from device_agent.contract.times import since_text
-from device_agent.runtime.settings import Settings
-from device_agent.store.health_watch import HealthWatch
-from device_agent.store.node_state import NodeState
 from unit.health import news
 from unit.health.gpus import Gpus, gpu, mig
 
@@ -23,7 +20,7 @@ def failing() -> Gpus:
 
 
 def words(gpus: Gpus, text: str) -> list[str]:
-    return [answer.words for answer in gpus.table.acknowledge(text, now=gpus.now, wall=gpus.wall)[1]]
+    return [reply.words for reply in gpus.table.acknowledge(text, now=gpus.now, wall=gpus.wall)[1]]
 
 
 RIGHT = f"; what has failed now is GPU-0={SECOND} (Xid79)"
@@ -37,7 +34,7 @@ RIGHT = f"; what has failed now is GPU-0={SECOND} (Xid79)"
         ("GPU-0=", f"GPU-0=: must read <device>=<since>{RIGHT}"),
         ("GPU-0=yesterday", f"GPU-0=yesterday: must read <device>=<since>{RIGHT}"),
         ("GPU-0=2026-01-01 00:00:12", f"GPU-0=2026-01-01 00:00:12: must read <device>=<since>{RIGHT}"),
-        (f"GPU-9={SECOND}", f"GPU-9={SECOND}: no device and no GPU here has this name{RIGHT}"),
+        (f"GPU-9={SECOND}", f"GPU-9={SECOND}: no device here has this name{RIGHT}"),
         ("GPU-0=2026-01-01T00:00:13Z", f"GPU-0=2026-01-01T00:00:13Z: no failure of it began at that moment{RIGHT}"),
         (f"GPU-1={SECOND}", f"GPU-1={SECOND}: it has no failure now"),
         (
@@ -112,59 +109,3 @@ def test_the_page_for_admins_has_the_answers():
     for answer in words(gpus, ",".join(asked)):
         kind = answer.partition(": ")[2].partition(";")[0].partition(" until")[0].partition(" at 2026")[0]
         assert f"| `{kind}" in page
-
-
-@pytest.fixture
-def gpus() -> Gpus:
-    return failing()
-
-
-@pytest.fixture
-def told() -> list[frozenset[str]]:
-    return []
-
-
-@pytest.fixture
-async def watch(gpus: Gpus, told: list[frozenset[str]], tmp_path: Path) -> HealthWatch:
-    state = NodeState(tmp_path, object_uid="uid")
-    return HealthWatch(gpus.table, state, boot="b", settings=Settings(), changed=told.append)
-
-
-async def test_what_was_taken_stays_told_while_the_annotation_stays(
-    gpus: Gpus, watch: HealthWatch, told: list[frozenset[str]]
-) -> None:
-    assert watch.awaiting
-    text = f"GPU-0={SECOND}"
-    watch.acknowledge(text)
-    first = watch.acknowledgement
-    assert first.startswith(f"{text}: taken at ")
-    for _ in range(3):
-        gpus.look()
-        watch.acknowledge(text)
-        assert watch.acknowledgement == first
-    news_of_it = len(told)
-    watch.acknowledge(text)
-    assert len(told) == news_of_it, "nothing new is nothing to tell"
-    watch.acknowledge("")
-    assert (watch.acknowledgement, len(told)) == ("", news_of_it + 1)
-
-
-async def test_a_later_failure_is_told_instead_of_the_one_that_was_taken(gpus: Gpus, watch: HealthWatch) -> None:
-    text = f"GPU-0={SECOND}"
-    watch.acknowledge(text)
-    gpus.xid(news.RESET_XID)
-    watch.acknowledge(text)
-    assert watch.acknowledgement == (
-        f"{text}: no failure of it began at that moment; what has failed now is GPU-0={since_text(gpus.wall)} (Xid79)"
-    )
-
-
-async def test_an_annotation_is_asked_for_also_while_a_state_alone_is_bad(tmp_path: Path) -> None:
-    gpus = Gpus(gpu(0))
-    watch = HealthWatch(
-        gpus.table, NodeState(tmp_path, object_uid="uid"), boot="b", settings=Settings(), changed=lambda _: None
-    )
-    gpus.look()
-    assert not watch.awaiting
-    gpus.looks(3, GPU_0=news.BAD)
-    assert watch.awaiting

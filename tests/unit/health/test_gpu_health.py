@@ -5,7 +5,7 @@ from dataclasses import replace
 from device_agent.contract.document import Clears, Document, Ownership, XidRule
 from device_agent.table.snapshot import Health
 from unit.health import news
-from unit.health.gpus import RULES, Gpus, gpu, gpu_resource, mig
+from unit.health.gpus import RULES, Gpus, gpu, gpu_resource, mig, new_table
 from unit.table.samples import NAME, OTHER, held, wall
 
 
@@ -331,7 +331,7 @@ def test_what_is_told_before_the_first_configuration_is_in_force_counts():
     """The driver is asked and listened to before the first scan is judged."""
     gpus = Gpus(gpu(0), gpu(1), gpu(2))
     fresh = Gpus(*gpus.units)
-    fresh.table = type(gpus.table)(Document(()))
+    fresh.table = new_table()
     fresh.look(GPU_1=news.BAD)
     fresh.xid(news.RESET_XID, "GPU-2")
     fresh.table.configure(Document(gpus.resources))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from device_agent.contract.document import HealthRules, XidRule
-from device_agent.health.state_machine import Driver
+from device_agent.health.news import DriverLoad
 from unit.health import news
 from unit.health.gpus import RULES, Gpus, gpu, gpu_resource
 
@@ -43,13 +43,13 @@ def test_a_healthy_gpu_needs_the_threshold_after_a_restart_too():
 
 
 def test_a_restart_of_the_agent_is_no_reload_of_the_driver():
-    gpus = Gpus(gpu(0), driver=Driver("", 5))
+    gpus = Gpus(gpu(0), load=DriverLoad("", 5))
     gpus.look()
     gpus.xid(news.RESET_XID)
     gpus.restart()
     gpus.looks(5)
     assert gpus.seen() == {"GPU-0": False}
-    gpus.driver = Driver("", 2)
+    gpus.load = DriverLoad("", 2)
     gpus.looks(3)
     assert gpus.seen() == {"GPU-0": True}
 

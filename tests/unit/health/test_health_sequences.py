@@ -6,13 +6,13 @@ A sequence is a list of moments. At each, things happen to some GPUs, and the li
 import re
 from dataclasses import dataclass, field
 
-from device_agent.health.assessment import RECOVERING
-from device_agent.health.state_machine import Answer, Check
+from device_agent.contract.reasons import DeviceReason
+from device_agent.health.news import Answer, Check
 from device_agent.table.snapshot import Health
 from hypothesis import assume, event, example, given, settings
 from hypothesis import strategies as st
 from unit.health import news
-from unit.health.gpus import RULES, Gpus, gpu, mig
+from unit.health.gpus import RULES, Gpus, gpu, mig, open_failures
 
 GPUS = (0, 1, 2)
 UNITS = (gpu(0, replicas=2), gpu(1), mig(2, gi=1), mig(2, gi=2))
@@ -103,7 +103,7 @@ def test_the_list_of_the_kubelet_is_what_is_told(sequence):
 def test_since_moves_with_the_state_or_a_new_failure_and_bad_news_have_a_reason(sequence):
     def state(device) -> tuple:
         healthy = device[0] is Health.HEALTHY
-        return device[0], device[1] == RECOVERING, healthy and bool(device[4])
+        return device[0], device[1] == DeviceReason.RECOVERING, healthy and bool(device[4])
 
     gpus = Gpus(*UNITS)
     before = told(gpus)
@@ -142,7 +142,7 @@ def test_an_acknowledgement_ends_exactly_what_was_read(before, burst, between, l
             gpus.xid(number, part)
 
     def failures() -> set:
-        return {(r.name, f.xid, f.since) for r in gpus.table.health_records() for f in r.condition.failures}
+        return open_failures(gpus)
 
     happen(before, burst)
     device = gpus.device(read)
@@ -267,9 +267,9 @@ def test_no_flip_without_its_threshold(sequence):
         apply(gpus, moment)
         for n, mine in history.items():
             if kind == "look":
-                mine.look(CHECKS[what[n]], gpus.driver.epoch)
+                mine.look(CHECKS[what[n]], gpus.load.epoch)
             elif kind == "xid" and what[0] == f"GPU-{n}":
-                mine.xid(XIDS[what[1]], gpus.driver.epoch)
+                mine.xid(XIDS[what[1]], gpus.load.epoch)
             elif n in acknowledged:
                 mine.broken = False
             expected = mine.healthy is not False

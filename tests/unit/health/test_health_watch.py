@@ -2,21 +2,17 @@
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 
-from device_agent.contract.document import Document, HealthRules
-from device_agent.health.conditions import Record
-from device_agent.nvml.model import XidEvent
+from device_agent.health.watchlist import Record
 from device_agent.runtime.settings import Settings
 from device_agent.store.health_watch import HealthWatch
 from device_agent.store.node_state import NodeState
 from device_agent.table.device_table import DeviceTable
-from unit.health.gpus import Gpus, gpu, gpu_resource
-from unit.health.news import HARMLESS_XID, RESET_XID
-from unit.table.samples import NAME, Steps, resource, selection, unit, wall
+from unit.health.gpus import Gpus, gpu, gpu_resource, new_table, xid_fault
+from unit.health.news import RESET_XID
+from unit.table.samples import NAME, Steps, selection, unit, wall
 
 UID = "0b7e6a3c-1111-4222-8333-444455556666"
 QUICK = Settings(health_recall=0.05, health_deadline=0.1, health_retry=0.05)
@@ -25,7 +21,7 @@ QUICK = Settings(health_recall=0.05, health_deadline=0.1, health_retry=0.05)
 async def watch(
     tmp_path: Path, told: list[frozenset[str]], *, state: NodeState | None = None, settings: Settings = QUICK
 ) -> tuple[HealthWatch, DeviceTable]:
-    table = DeviceTable(Document((gpu_resource(),)))
+    table = new_table(gpu_resource())
     table.apply_selection(selection(gpu(0), gpu(1)), now=0.0, wall=wall(0))
     state = state or NodeState(tmp_path, object_uid=UID)
     return HealthWatch(table, state, boot="b", settings=settings, changed=told.append), table
@@ -53,7 +49,7 @@ async def test_a_disk_that_is_slow_at_the_start_costs_no_failure(tmp_path: Path)
     health, table = await watch(tmp_path, told, state=disk)
     await health.recall()
     task = asyncio.create_task(health.run())
-    health.xid(XidEvent(uuid="GPU-1", xid=RESET_XID, at=100.0, epoch=1))
+    told.append(table.apply_health(xid_fault(RESET_XID, "GPU-1"), now=1.0, wall=wall(1)))
     health.stirred()
     await health.close()
     assert [a.healthy for a in table.listed(NAME)] == [True, False]
@@ -85,7 +81,7 @@ async def test_what_other_objects_kept_holds_up_nothing_of_our_own(tmp_path: Pat
         gpus.look()
         gpus.xid(RESET_XID, part)
         NodeState(tmp_path, object_uid=uid).remember_health(gpus.table.health_records(), boot_id="b")
-    disk, table = OthersSlow(tmp_path, uid=UID), DeviceTable(Document((gpu_resource(),)))
+    disk, table = OthersSlow(tmp_path, uid=UID), new_table(gpu_resource())
     health = HealthWatch(table, disk, boot="b", settings=QUICK, changed=lambda _: None)
     await health.recall()
     table.apply_selection(selection(gpu(0), gpu(1)), now=1.0, wall=wall(1))
@@ -104,42 +100,6 @@ async def until(condition: Callable[[], bool]) -> None:
             return
         await asyncio.sleep(0.01)
     raise AssertionError("not within ten seconds")
-
-
-async def test_a_storm_of_one_error_is_taken_once_and_errors_of_programs_wake_nobody(tmp_path: Path) -> None:
-    told: list[frozenset[str]] = []
-    health, table = await watch(tmp_path, told)
-    taken = []
-    take = table.apply_health
-    table.apply_health = lambda news, **when: (taken.append(news), take(news, **when))[1]  # type: ignore[method-assign]
-    event = XidEvent(uuid="GPU-0", xid=RESET_XID, at=100.0, epoch=1)
-    for n in range(50):
-        health.xid(replace(event, at=100.0 + n / 1000))
-        health.xid(replace(event, at=100.0 + n / 1000, xid=HARMLESS_XID))
-    assert [fault.xid for fault in taken] == [RESET_XID, HARMLESS_XID]
-    assert told == [frozenset({"example.com/dev"})]
-    health.xid(replace(event, uuid="GPU-1", at=100.05))
-    assert len(told) == 2, "of another GPU it is other news"
-    health.xid(replace(event, at=100.2))
-    assert len(taken) == 4
-
-
-async def test_a_list_that_changes_while_an_acknowledgement_is_read_is_told(tmp_path: Path) -> None:
-    """The inventory is read every now and then, annotated or not; what else was due by then must not be lost."""
-    steps = Steps(resource(health=HealthRules(removal_grace_seconds=60)))
-    steps.now = time.monotonic() - 600
-    told: list[frozenset[str]] = []
-    state = NodeState(tmp_path, object_uid="uid")
-    watch = HealthWatch(steps.table, state, boot="boot", settings=Settings(), changed=told.append)
-    steps.scan(unit("a"), unit("b"))
-    steps.scan(unit("a"))
-    steps.send()
-    steps.list({})
-    steps.list({})
-    assert steps.seen() == {"a": True, "b": False}  # it may return within its grace
-    watch.acknowledge("")
-    assert steps.seen() == {"a": True}
-    assert told == [frozenset({NAME})]
 
 
 class SlowWrites(NodeState):

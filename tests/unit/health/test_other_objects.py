@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 from device_agent.contract.document import Document
-from device_agent.health.conditions import Kind, Record
+from device_agent.health.watchlist import Kind, Record
+from device_agent.nvml import xids
 from device_agent.store import health_memory as healthmemory
 from device_agent.store.node_state import NodeState
-from device_agent.table.device_table import DeviceTable
 from hypothesis import example, given, settings
 from unit.health import news
-from unit.health.gpus import Gpus, gpu, gpu_resource, mig
+from unit.health.gpus import Gpus, gpu, gpu_resource, mig, new_table, open_failures
 from unit.health.test_health_sequences import UNITS, apply, moments
 from unit.table.samples import NAME, OTHER
 
@@ -35,10 +35,9 @@ def successor(*others: Gpus, own: Gpus | None = None, name: str = NAME, **resour
     """The agent of an object that starts on the node when these have run; `own`: what its own file has."""
     gpus = Gpus(gpu(0, name=name), gpu(1, name=name), resources=(gpu_resource(name, **resource),))
     gpus.now = max(g.now for g in (gpus, *others, *([own] if own else ())))
-    gpus.table = DeviceTable(Document(()))
+    gpus.table = new_table()
     gpus.table.restore_health(memory(own) if own else ())
-    inherited = [record for other in others for record in memory(other)]
-    gpus.table.inherit(inherited, now=gpus.now, wall=gpus.wall)
+    gpus.inherit(*(record for other in others for record in memory(other)))
     gpus.table.configure(Document(gpus.resources))
     gpus.scan()
     return gpus
@@ -77,8 +76,8 @@ def test_a_failure_of_a_partition_stays_with_the_partition():
     first = Gpus(mig(2, gi=1), mig(2, gi=2))
     first.xid(news.RESET_XID, "GPU-2/1/0")
     gpus = Gpus(*first.units)
-    gpus.table = DeviceTable(Document(()))
-    gpus.table.inherit(memory(first), now=gpus.now, wall=gpus.wall)
+    gpus.table = new_table()
+    gpus.inherit(*memory(first))
     gpus.table.configure(Document(gpus.resources))
     gpus.scan()
     assert gpus.seen() == {"MIG-2-1-0": False, "MIG-2-2-0": True}
@@ -133,7 +132,7 @@ def test_a_failure_acknowledged_meanwhile_does_not_come_back_with_a_resource_tha
 def test_what_was_not_read_in_time_counts_when_it_is_read():
     gpus = Gpus(gpu(0), gpu(1))
     gpus.look()
-    gpus.table.inherit(memory(failed()), now=gpus.now, wall=gpus.wall)
+    gpus.inherit(*memory(failed()))
     assert gpus.seen() == {"GPU-0": False, "GPU-1": True}
 
 
@@ -141,18 +140,15 @@ def test_what_was_not_read_in_time_counts_when_it_is_read():
 @given(moments)
 @example([("xid", ("GPU-0", "reset")), ("acknowledge", 0), ("xid", ("GPU-0", "quiet"))])
 def test_an_object_that_is_made_anew_knows_every_failure_of_the_one_before(sequence):
-    def failures(of: Gpus) -> set:
-        return {(r.name, f.xid, f.since) for r in of.table.health_records() for f in r.condition.failures}
-
     gpus = Gpus(*UNITS)
     for moment in sequence:
         apply(gpus, moment)
     after = Gpus(*UNITS)
-    after.table = DeviceTable(Document(()))
-    after.table.inherit(memory(gpus), now=after.now, wall=after.wall)
+    after.table = new_table()
+    after.inherit(*memory(gpus))
     after.table.configure(Document(after.resources))
     after.scan()
-    assert failures(after) == failures(gpus)
+    assert open_failures(after) == open_failures(gpus)
 
 
 # The files
@@ -173,7 +169,7 @@ def test_others_files_of_this_boot_are_read_for_their_physical_parts(tmp_path: P
     records, problem = states[2].recall_others(boot_id="b")
     assert problem == ""
     assert {(r.kind, r.name) for r in records} == {(Kind.PART, "GPU-0"), (Kind.PART, "GPU-1")}
-    assert [f.xid for r in records for f in r.condition.failures] == [news.RESET_XID]
+    assert [f.code for r in records for f in r.condition.failures] == [xids.code(news.RESET_XID)]
     assert states[0].recall_others(boot_id="b") == ((), "")
 
 

@@ -6,16 +6,12 @@ from dataclasses import replace
 import pytest
 from device_agent.contract.document import Clears, HealthRules
 from device_agent.contract.times import since_text
-from device_agent.health import assessment as verdicts
+from device_agent.health import assessment
+from device_agent.health.news import NO_ACTION, Answer, Check, Code, DriverLoad, Ruling
 from device_agent.health.state_machine import (
-    NO_ACTION,
     TRANSITIONS,
-    Answer,
-    Check,
     Condition,
-    Driver,
     Failure,
-    Ruling,
     Signal,
     State,
     checked,
@@ -91,22 +87,22 @@ def test_no_answer_changes_nothing():
 
 
 def failure(clears: Clears = Clears.RESET, *, cause: str = "Xid79") -> Failure:
-    ruling = Ruling(cause=cause, message=f"{cause} happened", clears=clears)
-    return Failure(ruling=ruling, xid=79, since=wall(0), driver=Driver("m", 1))
+    ruling = Ruling(cause=cause, meaning=f"{cause} happened", message=f"{cause} happened; call", clears=clears)
+    return Failure(ruling=ruling, code=Code("XID", cause.removeprefix("Xid")), since=wall(0), load=DriverLoad("m", 1))
 
 
 @pytest.mark.parametrize(
     ("looks", "cleared"),
     [
-        ([("", Driver("m", 1))] * 5, False),
-        ([(NO_ACTION, Driver("m", 1))] * 5, False),
-        ([("Reset", Driver("m", 1)), (NO_ACTION, Driver("m", 1))], True),
-        ([("Reset", Driver("m", 1)), ("", Driver("m", 1)), (NO_ACTION, Driver("m", 1))], True),
-        ([("Reset", Driver("m", 1)), ("Reboot", Driver("m", 1))], False),
-        ([("", Driver("n", 2))], True),
-        ([("", Driver("m", 2))], False),
-        ([("", Driver("", 2))], True),
-        ([("", Driver("", 1))], False),
+        ([("", DriverLoad("m", 1))] * 5, False),
+        ([(NO_ACTION, DriverLoad("m", 1))] * 5, False),
+        ([("Reset", DriverLoad("m", 1)), (NO_ACTION, DriverLoad("m", 1))], True),
+        ([("Reset", DriverLoad("m", 1)), ("", DriverLoad("m", 1)), (NO_ACTION, DriverLoad("m", 1))], True),
+        ([("Reset", DriverLoad("m", 1)), ("Reboot", DriverLoad("m", 1))], False),
+        ([("", DriverLoad("n", 2))], True),
+        ([("", DriverLoad("m", 2))], False),
+        ([("", DriverLoad("", 2))], True),
+        ([("", DriverLoad("", 1))], False),
     ],
     ids=[
         "no word for an action",
@@ -122,22 +118,22 @@ def failure(clears: Clears = Clears.RESET, *, cause: str = "Xid79") -> Failure:
 )
 def test_what_ends_a_failure_that_needs_a_reset(looks, cleared):
     now: Failure | None = failure()
-    for action, driver in looks:
+    for action, load in looks:
         assert now is not None
-        now = now.after(action=action, driver=driver)
+        now = now.after(action=action, load=load)
     assert (now is None) == cleared
 
 
 @pytest.mark.parametrize(("module", "cleared"), [("n", True), ("m", False), ("", False)])
 def test_after_a_restart_of_the_agent_only_the_module_shows_a_reload(module, cleared):
-    before = replace(failure(), driver=Driver("m", 0))
-    assert (before.after(action="", driver=Driver(module, 1)) is None) == cleared
+    before = replace(failure(), load=DriverLoad("m", 0))
+    assert (before.after(action="", load=DriverLoad(module, 1)) is None) == cleared
 
 
 def test_a_reload_later_in_the_new_process_is_seen_by_its_count():
-    now = replace(failure(), driver=Driver("", 0)).after(action="", driver=Driver("", 1))
+    now = replace(failure(), load=DriverLoad("", 0)).after(action="", load=DriverLoad("", 1))
     assert now is not None
-    assert now.after(action="", driver=Driver("", 2)) is None
+    assert now.after(action="", load=DriverLoad("", 2)) is None
 
 
 def test_good_checks_do_not_count_while_a_failure_blocks():
@@ -166,10 +162,11 @@ def test_the_first_failure_that_stays_is_the_cause_and_the_others_are_named():
         happened = replace(failure(clears, cause=cause), since=wall(second))
         condition = failed(condition, happened, RULES, wall=wall(second))
     assert condition.cause == "Xid79"
-    assert condition.message == "Xid79 happened"
-    message = verdicts.of([condition], RULES, unanswered="").message
+    assert condition.message == "Xid79 happened; call"
+    message = assessment.of([condition], RULES, unanswered="").message
     assert message == (
-        f"Xid79 happened; also Xid74 happened since {since_text(wall(1))}; also Xid119 happened since {since_text(wall(3))}"
+        f"Xid79 happened; call; also XID 74 (Xid74 happened) since {since_text(wall(1))}"
+        f"; also XID 119 (Xid119 happened) since {since_text(wall(3))}"
     )
     assert condition.since == wall(3), "of the newest"
 
@@ -186,7 +183,7 @@ def test_a_lost_device_needs_no_threshold():
 
 
 def test_a_failure_of_an_unknown_load_is_of_the_one_that_the_next_look_shows():
-    now = replace(failure(), driver=Driver()).after(action="", driver=Driver("m", 1))
+    now = replace(failure(), load=DriverLoad()).after(action="", load=DriverLoad("m", 1))
     assert now is not None
-    assert now.driver == Driver("m", 1)
-    assert now.after(action="", driver=Driver("n", 2)) is None
+    assert now.load == DriverLoad("m", 1)
+    assert now.after(action="", load=DriverLoad("n", 2)) is None

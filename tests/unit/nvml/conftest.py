@@ -7,7 +7,7 @@ from pathlib import Path
 import fakenvml
 import pytest
 from device_agent.discovery.source import Roots
-from device_agent.nvml.driver import Driver, Listeners
+from device_agent.nvml.driver import Driver, EventCalls
 from fakenvml import Gpu, Scenario
 
 
@@ -54,7 +54,7 @@ def driver_of() -> Iterator[MakeDriver]:
     def make(
         node: GpuNode,
         *,
-        listeners: Listeners | None = None,
+        events: EventCalls | None = None,
         restart_seconds: float = 0.0,
         slow_seconds: float = 30.0,
         clock: Callable[[], float] = time.monotonic,
@@ -62,7 +62,7 @@ def driver_of() -> Iterator[MakeDriver]:
         driver = Driver(
             driver_root=node.driver_root,
             roots=node.roots,
-            listeners=listeners,
+            events=events,
             restart_seconds=restart_seconds,
             slow_seconds=slow_seconds,
             own_dev=node.roots.dev,

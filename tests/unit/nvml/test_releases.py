@@ -2,7 +2,7 @@
 
 import fakenvml
 import pytest
-from device_agent.nvml.driver import Listeners
+from device_agent.nvml.driver import EventCalls
 from unit.nvml.conftest import MakeDriver, MakeNode
 
 LACKING = {
@@ -21,7 +21,7 @@ def test_an_old_driver_s_gpus_are_served(node_of: MakeNode, driver_of: MakeDrive
     node = node_of(fakenvml.a100s(2, mig=None, recovery=None))
     for function in LACKING[release]:
         node.scenario.fail(function, fakenvml.FUNCTION_NOT_FOUND)
-    driver = driver_of(node, listeners=Listeners(xid=lambda _: None, wake=lambda: None))
+    driver = driver_of(node, events=EventCalls(xid=lambda _: None, wake=lambda: None))
     view = driver.look()
     assert [(gpu.uuid, gpu.model, gpu.memory_mib) for gpu in view.gpus] == [
         (gpu.uuid, gpu.name, gpu.memory >> 20) for gpu in node.scenario.gpus

@@ -8,12 +8,12 @@ from itertools import pairwise
 import fakenvml
 import pytest
 from device_agent.nvml import driver as driver_module
-from device_agent.nvml.driver import Listeners
+from device_agent.nvml.driver import EventCalls
 from device_agent.nvml.model import GpuState, NvmlView
 from fakenvml import a100s, linked, nvswitched
 from unit.nvml.conftest import MakeDriver, MakeNode
 
-NOBODY = Listeners(xid=lambda _: None, wake=lambda: None)
+NOBODY = EventCalls(xid=lambda _: None, wake=lambda: None)
 
 
 def states(view: NvmlView) -> list[str]:
@@ -30,7 +30,7 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_events_that_hang_hold_up_no_look_at_the_other_gpus(node_of: MakeNode, driver_of: MakeDriver) -> None:
     node = node_of(3)
-    driver = driver_of(node, listeners=NOBODY)  # starts the library anew at each look while a GPU is in trouble
+    driver = driver_of(node, events=NOBODY)  # starts the library anew at each look while a GPU is in trouble
     assert states(driver.look()) == ["good"] * 3
     node.scenario.hang("nvmlEventSetWait_v2", seconds=20)
     node.scenario.lose(1)
@@ -44,7 +44,7 @@ def test_events_that_hang_hold_up_no_look_at_the_other_gpus(node_of: MakeNode, d
 
 def test_a_reload_while_events_hang_takes_no_device_away(node_of: MakeNode, driver_of: MakeDriver) -> None:
     node = node_of(2)
-    driver = driver_of(node, listeners=NOBODY)
+    driver = driver_of(node, events=NOBODY)
     driver.look()
     node.scenario.hang("nvmlEventSetWait_v2", seconds=20)
     time.sleep(0.1)  # the thread is in the wait that hangs
@@ -154,7 +154,7 @@ def test_what_an_older_driver_lacks_costs_that_alone(
     node = node_of(linked(a100s(2), {(0, 1): 4}))
     node.repartition(1, "1g.5gb")
     node.scenario.fail(function, code)
-    view = driver_of(node, listeners=NOBODY).look()
+    view = driver_of(node, events=NOBODY).look()
     assert (view.unavailable, states(view)) == ("", ["good", "good"])
     assert [g.uuid for g in view.gpus] == [fakenvml.uuid(0), fakenvml.uuid(1)]
 
@@ -297,7 +297,7 @@ def test_a_gpu_that_was_lost_when_the_agent_began_is_seen_after_its_reset(
 def test_events_that_ended_begin_anew(node_of: MakeNode, driver_of: MakeDriver) -> None:
     node = node_of(2)
     heard: list[int] = []
-    driver = driver_of(node, listeners=Listeners(xid=lambda e: heard.append(e.xid), wake=lambda: None))
+    driver = driver_of(node, events=EventCalls(xid=lambda e: heard.append(e.xid), wake=lambda: None))
     driver.look()
     node.scenario.fail("nvmlEventSetWait_v2", fakenvml.UNINITIALIZED)
     eventually(lambda: driver._events is not None and driver._events.ended)

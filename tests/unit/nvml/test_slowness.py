@@ -1,8 +1,8 @@
 """A driver that answers every call, and takes its time: no look is for ever, and each GPU has its turn."""
 
 import fakenvml
-from device_agent.health.state_machine import Answer
-from device_agent.nvml import judgement
+from device_agent.health.news import Answer
+from device_agent.nvml import health_news
 from unit.nvml.conftest import MakeDriver, MakeNode
 
 
@@ -34,7 +34,7 @@ def test_a_gpu_that_had_no_turn_has_no_check_that_counts(node_of: MakeNode, driv
     driver = driver_of(node, slow_seconds=0.01)
     driver.look()
     node.scenario.slow("nvmlDeviceGetTemperature", seconds=0.03)
-    look = judgement.look(driver.look())
+    look = health_news.look(driver.look())
     assert {uuid for uuid, check in look.checks.items() if check.fresh} == {fakenvml.uuid(0)}
     assert {check.answer for check in look.checks.values()} == {Answer.GOOD}
 

@@ -7,6 +7,7 @@ import pytest
 from device_agent.contract.document import Document, parse_resource
 from device_agent.discovery.scanner import Scanner
 from device_agent.nvml.model import NvmlView, unanswered
+from device_agent.nvml.source import opener
 from device_agent.select.selection import select
 from device_agent.select.unit import Identity, Selection
 from unit.nvml.conftest import GpuNode, MakeDriver, MakeNode
@@ -22,7 +23,9 @@ def entry(name: str, *devices: dict, **fields: object) -> dict:
 def chosen(node: GpuNode, view: NvmlView | None, *entries: dict, known: frozenset[str] = frozenset()) -> Selection:
     document = Document(resources=tuple(parse_resource(e, path="resources") for e in entries))
     scanner = Scanner(node.roots)
-    return select(document, scanner.scan(document, nvml=view, known=known), exists=scanner.exists)
+    return select(
+        document, scanner.scan(document, drivers={"nvml": opener(view, document)}, known=known), exists=scanner.exists
+    )
 
 
 def ids(selection: Selection) -> dict[str, list[str]]:
@@ -40,6 +43,7 @@ def test_a_whole_gpu_is_told_by_its_uuid_and_has_its_attributes(node_of: MakeNod
     node = node_of(8)
     selection = chosen(node, driver_of(node).look(), entry("nvidia.com/gpu", GPU))
     assert len(selection.units) == 8
+    assert "nvidia-smi -L" in selection.vanished["nvml"]
     unit = next(u for u in selection.units if u.id == fakenvml.uuid(5))
     assert (unit.identity, unit.numa_node, unit.nodes, unit.problem) == (Identity.STABLE, 1, ("/dev/nvidia5",), None)
     assert unit.hardware == ("devices/pci0000:15/0000:15:00.0",)
@@ -238,6 +242,13 @@ def test_a_driver_that_hangs_takes_no_device_away(node_of: MakeNode, driver_of: 
     after = chosen(node, hung, entry("a.com/gpu", GPU))
     assert replace(after, notes={}) == before
     assert after.notes == {"a.com/gpu": "NVML hangs: it does not answer"}
+
+
+def test_of_a_gpu_that_is_no_longer_shown_an_admin_is_told_where_to_look(node_of: MakeNode) -> None:
+    gpu, tty = entry("a.com/gpu", GPU), entry("a.com/tty", {"files": {"paths": ["/dev/tty*"]}})
+    advice = chosen(node_of(0), NvmlView(), gpu, tty).vanished
+    assert list(advice) == ["nvml"]
+    assert "nvidia-smi -L" in advice["nvml"]
 
 
 def test_without_sysfs_the_gpus_are_there_all_the_same(node_of: MakeNode, driver_of: MakeDriver) -> None:

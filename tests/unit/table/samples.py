@@ -65,8 +65,9 @@ def selection(
     excluded: tuple[Excluded, ...] = (),
     refused: dict[str, str] | None = None,
     notes: dict[str, str] | None = None,
+    vanished: dict[str, str] | None = None,
 ) -> Selection:
-    return Selection(units=units, excluded=excluded, refused=refused or {}, notes=notes or {})
+    return Selection(units=units, excluded=excluded, refused=refused or {}, notes=notes or {}, vanished=vanished or {})
 
 
 def held(*ids: str, name: str = NAME) -> Holders:

@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 from device_agent.contract.document import Ownership
-from device_agent.health.state_machine import Driver, Fault
 from device_agent.select.unit import Excluded, Unit
 from device_agent.table.claims import Claim
-from unit.health.gpus import gpu_resource
+from unit.health.gpus import gpu_resource, new_table, xid_fault
 from unit.table.samples import NAME, OTHER, Steps, held, resource, unit, wall
 
 FEW, MANY = 50, 400
@@ -65,8 +64,9 @@ def units(count: int, *, name: str = NAME, prefix: str = "", **fields) -> list[U
 
 def everyday(count: int) -> Iterator[tuple[str, Callable[[], object]]]:
     steps, here, again = Steps(gpu_resource()), units(count), units(count)
+    steps.table = new_table(gpu_resource())
     ids = [u.id for u in here]
-    fault = Fault(part="GPU-1", xid=79, driver=Driver("m", 1))
+    fault = xid_fault(79, "GPU-1")
     yield "first scan", lambda: steps.scan(*here)
     yield "write of the list", steps.send
     yield "first List", lambda: steps.list({})

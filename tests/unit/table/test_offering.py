@@ -230,9 +230,12 @@ def test_a_device_that_is_excluded_while_its_driver_hangs_is_not_missing():
     assert steps.device("GPU-a").reason == "Draining"
 
 
-def test_a_gpu_that_its_driver_shows_no_more_has_advice():
+def test_a_device_that_its_source_finds_no_more_has_the_advice_of_that_source():
     steps = Steps()
-    steps.scan(unit("GPU-a", source="nvml"))
-    steps.list(held("GPU-a"))
-    steps.scan()
-    assert "nvidia-smi -L" in steps.device("GPU-a").message
+    steps.scan(unit("GPU-a", source="nvml"), unit("b"))
+    steps.list(held("GPU-a", "b"))
+    steps.scan(vanished={"nvml": "ask the driver"})
+    assert (steps.device("GPU-a").reason, steps.device("GPU-a").message) == ("Missing", "ask the driver")
+    assert (steps.device("b").reason, steps.device("b").message) == ("Missing", "the last scan did not find it")
+    steps.scan(vanished={"nvml": "ask the driver"}, notes={NAME: "the driver hangs"})
+    assert steps.device("GPU-a").message == "the driver hangs"

@@ -9,13 +9,13 @@ from device_agent.contract import names
 from device_agent.contract.document import Document, Ownership
 from device_agent.contract.template import parse_template
 from device_agent.select.found import Findings, FoundDevice
-from device_agent.select.ownership import claimed_nodes
 from device_agent.select.selection import select
 from device_agent.select.unit import Selection
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from unit.agent_discovery.finds import SOURCES, documented
+from unit.select.finds import SOURCES, documented, grouped
 
+CONTAINER = ("/dev/vfio/vfio",)
 ADDRESSES = [f"0000:0{bus}:00.{function}" for bus in range(3) for function in range(2)]
 
 
@@ -35,7 +35,18 @@ def nodes(draw: st.DrawFn) -> dict[str, list[FoundDevice]]:
         below = driver == "host" and draw(st.booleans())
         on_vfio = driver == "vfio-pci" and group
         own = [f"/dev/vfio/{group}", "/dev/vfio/vfio"] if on_vfio else [f"/dev/{tty}"] if below else []
-        found["pci"].append(FoundDevice("pci", address, path, values, nodes=tuple(own)))
+        found["pci"].append(
+            FoundDevice(
+                "pci",
+                address,
+                path,
+                values,
+                nodes=tuple(own),
+                shared_nodes=CONTAINER,
+                unit="pci.address",
+                stable_name=True,
+            )
+        )
         if below:
             serial = draw(st.sampled_from(["A", "B", "A::1"]))
             inner = {
@@ -47,17 +58,21 @@ def nodes(draw: st.DrawFn) -> dict[str, list[FoundDevice]]:
             }
             place = f"{path}/usb1/1-1/{tty}"
             found["sysfs"].append(FoundDevice("sysfs", tty, place, values | inner, nodes=(f"/dev/{tty}",)))
-            found["files"].append(FoundDevice("files", tty, place, values | inner, nodes=(f"/dev/{tty}",)))
+            found["files"].append(file(tty, place, values | inner))
     for i in range(draw(st.integers(0, 4))):
-        found["files"].append(
-            FoundDevice("files", f"f{i}", None, {"name": f"f{i}", "path": f"/dev/f{i}"}, nodes=(f"/dev/f{i}",))
-        )
+        found["files"].append(file(f"f{i}", None, {"name": f"f{i}", "path": f"/dev/f{i}"}))
     return found
+
+
+def file(name: str, place: str | None, values: dict[str, str]) -> FoundDevice:
+    path = values["path"]
+    return FoundDevice("files", name, place, values, nodes=(path,), label=path, unit="path")
 
 
 def simulated(prefix: str) -> tuple[FoundDevice, ...]:
     return tuple(
-        FoundDevice("simulated", f"{prefix}-{i}", None, {"name": f"{prefix}-{i}", "index": str(i)}) for i in range(3)
+        FoundDevice("simulated", f"{prefix}-{i}", None, {"name": f"{prefix}-{i}", "index": str(i)}, stable_name=True)
+        for i in range(3)
     )
 
 
@@ -98,23 +113,16 @@ def entries(draw: st.DrawFn, number: int) -> dict[str, Any]:
 def cases(draw: st.DrawFn) -> tuple[Document, Findings]:
     hardware = draw(nodes())
     document = documented(*[draw(entries(i)) for i in range(draw(st.integers(1, 4)))])
-    groups: dict[str, tuple[FoundDevice, ...]] = {}
-    for find in hardware["pci"]:
-        if group := find.attributes.get("iommuGroup"):
-            groups[group] = (*groups.get(group, ()), find)
+    hardware["pci"] = list(grouped(hardware["pci"], members=hardware["pci"]))
     by_entry = tuple(
         tuple(simulated(f"s{i}-{j}") if e.simulated else tuple(hardware[e.kind]) for j, e in enumerate(r.devices))
         for i, r in enumerate(document.resources)
     )
-    return document, Findings(by_entry=by_entry, iommu_groups=groups)
+    return document, Findings(by_entry=by_entry)
 
 
 def chosen(document: Document, findings: Findings, **more: Any) -> Selection:
     return select(document, findings, exists=lambda _path: True, **more)
-
-
-def hardware_key(find: FoundDevice) -> str:
-    return find.sysfs_path or f"{find.source}:{find.label}"
 
 
 @given(cases())
@@ -127,9 +135,9 @@ def test_every_find_is_in_one_unit_of_its_entry_or_left_out_with_one_reason(case
         left_out = Counter(e.id for e in selected.excluded if e.entry == resource.name)
         for finds in found:
             for find in finds:
-                key = hardware_key(find)
+                key = find.hardware
                 inside = sum(key in unit.hardware for unit in units)
-                labels = {f.label for fs in found for f in fs if hardware_key(f) == key}
+                labels = {f.title for fs in found for f in fs if f.hardware == key}
                 reasons = sum(left_out[one] for one in labels)
                 assert inside <= 1
                 assert inside or reasons
@@ -164,7 +172,7 @@ def test_no_hardware_and_no_node_is_owned_twice(case: tuple[Document, Findings])
     units = [u for u in chosen(document, findings).units if u.entry in exclusive]
     owned = Counter(path for u in units for path in u.hardware)
     assert not owned or owned.most_common(1)[0][1] == 1
-    devices = Counter(n for u in units for n in claimed_nodes(FoundDevice("x", "x", None, {}, nodes=u.nodes)))
+    devices = Counter(n for u in units for n in u.nodes if n not in CONTAINER)
     assert not devices or devices.most_common(1)[0][1] == 1
     for unit in units:
         for other in units:
@@ -182,11 +190,7 @@ def test_the_order_in_which_a_file_system_lists_devices_does_not_matter(
     def shuffled(finds: tuple[FoundDevice, ...]) -> tuple[FoundDevice, ...]:
         return tuple(order.sample(finds, len(finds)))
 
-    other = replace(
-        findings,
-        by_entry=tuple(tuple(shuffled(f) for f in found) for found in findings.by_entry),
-        iommu_groups={g: shuffled(m) for g, m in findings.iommu_groups.items()},
-    )
+    other = replace(findings, by_entry=tuple(tuple(shuffled(f) for f in found) for found in findings.by_entry))
     first, second = chosen(document, findings), chosen(document, other)
     assert first.units == second.units
     assert sorted((e.entry, e.id, e.reason) for e in first.excluded) == sorted(

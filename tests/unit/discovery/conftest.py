@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from unit.agent_discovery.tree import HostTreeBuilder
+from unit.discovery.tree import HostTreeBuilder
 
 
 @pytest.fixture

@@ -1,12 +1,9 @@
 """How close two devices are: from the PCI functions in their paths, NUMA nodes and NVLinks."""
 
-from dataclasses import replace
-
 import pytest
-from device_agent.allocate.topology import LINK, MAX_GROUPS, Level, Spot, affinity, level, links_of, pci_chain, spot_of
-from device_agent.nvml.model import Gpu, NvmlView
+from device_agent.allocate.topology import LINK, MAX_GROUPS, Level, Spot, affinity, level, pci_chain, spot_of
 from device_agent.select.unit import Grants, Identity, Unit
-from unit.topology.nodes import all_to_all, below_switches, cube_mesh, named
+from unit.allocate.nodes import all_to_all, below_switches, cube_mesh, named
 
 
 @pytest.mark.parametrize(
@@ -28,8 +25,8 @@ def test_the_pci_functions_of_a_path(path, expected):
     assert pci_chain(path) == expected
 
 
-def chain(*parts: str, numa: int | None = 0, gpu: str = "") -> Spot:
-    return Spot(chain=parts, numa_node=numa, gpu=gpu)
+def chain(*parts: str, numa: int | None = 0, device: str = "") -> Spot:
+    return Spot(chain=parts, numa_node=numa, device=device)
 
 
 UPSTREAM = ("pci0000:00", "0000:00:02.0", "0000:03:00.0")
@@ -39,7 +36,7 @@ CASCADE = (*UPSTREAM, "0000:04:00.0", "0000:05:00.0")
 @pytest.mark.parametrize(
     ("one", "other", "expected"),
     [
-        (chain(gpu="a", numa=None), chain(gpu="a", numa=None), Level.FUNCTION),  # two partitions of a GPU
+        (chain(device="a", numa=None), chain(device="a", numa=None), Level.FUNCTION),  # two partitions of a GPU
         (chain(*UPSTREAM), chain(*UPSTREAM), Level.FUNCTION),  # two objects of a function
         (chain("pci0000:00", "0000:00:02.0", "0000:03:00.0"), chain("pci0000:00", "0000:00:02.0", "0000:03:00.1"),
          Level.FUNCTION),  # two functions of a card
@@ -66,19 +63,20 @@ def test_the_level_of_two_devices(one, other, expected):
     assert level(one, other) is level(other, one) is expected
 
 
-def unit(i: str = "u", *paths: str, source: str = "pci", **attributes: str) -> Unit:
+def unit(i: str = "u", *paths: str, parts: tuple[str, ...] = ()) -> Unit:
     return Unit(
         entry="example.com/d",
         resource="example.com/d",
         id=i,
         value=i,
         identity=Identity.STABLE,
-        source=source,
-        attributes=attributes,
+        source="pci",
+        attributes={},
         nodes=(),
         grants=Grants(),
         hardware=paths,
         numa_node=1,
+        parts=parts,
     )
 
 
@@ -91,38 +89,13 @@ CARD = "devices/pci0000:00/0000:00:02.0/0000:03:00"
         (unit("u", f"{CARD}.0"), chain(*UPSTREAM, numa=1)),
         (unit("u", f"{CARD}.0", f"{CARD}.1"), chain(*UPSTREAM[:2], numa=1)),  # a group: what is above all of it
         (unit("u", "simulated:0"), chain(numa=1)),
-        (unit("u", f"{CARD}.0", source="nvml", uuid="GPU-1"), chain(*UPSTREAM, numa=1, gpu="GPU-1")),
-        (unit("u", source="nvml", uuid="MIG-1", parentUuid="GPU-1"), chain(numa=1, gpu="GPU-1")),
-        (unit("u", source="sysfs", uuid="no GPU"), chain(numa=1)),
+        (unit("u", f"{CARD}.0", parts=("GPU-1",)), chain(*UPSTREAM, numa=1, device="GPU-1")),
+        (unit("u", parts=("GPU-1", "GPU-1/3", "GPU-1/3/0")), chain(numa=1, device="GPU-1")),  # a partition
+        (unit("u", parts=("GPU-1", "GPU-2")), chain(numa=1)),  # a group is none of them
     ],
 )
 def test_where_a_unit_is(of, expected):
     assert spot_of(of) == expected
-
-
-def gpus(*gpu: Gpu) -> NvmlView:
-    return NvmlView(gpus=gpu)
-
-
-A, B, C = (Gpu(uuid=u, index=n, minor=n, pci_address=f"0000:0{n}:00.0") for n, u in enumerate("abc"))
-
-
-@pytest.mark.parametrize(
-    ("view", "expected"),
-    [
-        (gpus(A, B), {}),
-        (gpus(replace(A, nvlinks={"b": 2}), replace(B, nvlinks={"a": 2})), {("a", "b"): 2}),
-        (gpus(replace(A, nvlinks={"b": 4}), replace(B, nvlinks={})), {("a", "b"): 4}),  # b did not answer
-        (gpus(replace(A, nvlinks={"b": 0, "a": 1}), B), {}),
-        (
-            gpus(replace(A, via_switch=12), replace(B, via_switch=10), replace(C, via_switch=12)),
-            {("a", "b"): 10, ("a", "c"): 12, ("b", "c"): 10},  # b has lost two of its links
-        ),
-        (gpus(replace(A, via_switch=12), B), {}),
-    ],
-)
-def test_the_links_of_what_nvml_tells(view, expected):
-    assert links_of(view) == expected
 
 
 def test_a_pair_scores_its_links_and_its_place():

@@ -1,29 +1,24 @@
-"""What NVML tells, as the news that the health machinery takes. Pure.
+"""What NVML tells, as the news that `health` takes from any driver. Pure.
 
 A part's name is the GPU's UUID, and for what concerns one MIG device `<GPU>/<gi>/<ci>`, or `<GPU>/<gi>` where the
 event names no compute instance.
 """
 
-from typing import Final
-
-from device_agent.health.state_machine import NO_ACTION, Answer, Check, Driver, Fault, Look
+from device_agent.contract.attributes import NVML
+from device_agent.contract.reasons import DeviceReason
+from device_agent.health.news import NO_ACTION, Answer, Check, DriverLoad, Fault, Look
+from device_agent.nvml import xids
 from device_agent.nvml.model import Gpu, NvmlView, XidEvent
-
-LOST: Final = "GpuLost"
-"""The failure that leaves no device to check: it counts at once."""
-UNAVAILABLE: Final = "DriverUnavailable"
-"""The driver tells nothing of any GPU: it hangs, or does not let itself be asked."""
-RECOVERY_ACTION: Final = "RecoveryActionPending"
-"""The driver wants something done, and no failure beside it says what is wrong."""
 
 
 def look(view: NvmlView) -> Look:
     """One look of NVML."""
     if view.unavailable:
-        return Look(checks={}, unanswered=view.unavailable, cause=UNAVAILABLE)
+        return Look(checks={}, source=NVML, unanswered=view.unavailable, cause=DeviceReason.DRIVER_UNAVAILABLE)
     return Look(
         checks={gpu.uuid: _check(gpu) for gpu in view.gpus},
-        driver=Driver(module=view.driver_load, epoch=view.epoch),
+        source=NVML,
+        load=DriverLoad(module=view.driver_load, epoch=view.epoch),
     )
 
 
@@ -35,13 +30,13 @@ def _check(gpu: Gpu) -> Check:
     failures = state.failures
     action = state.recovery_action
     if not failures and action not in ("", NO_ACTION):
-        failures = ((RECOVERY_ACTION, f"the driver asks for a recovery action: {action}"),)
+        failures = ((DeviceReason.RECOVERY_ACTION_PENDING, f"the driver asks for a recovery action: {action}"),)
     if not failures:
         return Check(Answer.GOOD, action=action, fresh=state.asked)
-    first = next((f for f in failures if f[0] == LOST), failures[0])
+    first = next((f for f in failures if f[0] == DeviceReason.GPU_LOST), failures[0])
     others = [cause for cause, _ in failures if cause != first[0]]
     return Check(
-        answer=Answer.LOST if first[0] == LOST else Answer.BAD,
+        answer=Answer.LOST if first[0] == DeviceReason.GPU_LOST else Answer.BAD,
         cause=first[0],
         message=first[1] + (f"; also {', '.join(others)}" if others else ""),
         action=action,
@@ -52,4 +47,5 @@ def _check(gpu: Gpu) -> Check:
 def fault(event: XidEvent) -> Fault:
     """The part that the event names, and its XID."""
     part = "/".join(str(number) for number in (event.uuid, event.gi, event.ci) if number is not None)
-    return Fault(part=part, xid=event.xid, driver=Driver(module=event.driver_load, epoch=event.epoch))
+    load = DriverLoad(module=event.driver_load, epoch=event.epoch)
+    return Fault(part=part, code=xids.code(event.xid), source=NVML, load=load)

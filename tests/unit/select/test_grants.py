@@ -7,7 +7,7 @@ import pytest
 from device_agent.contract.template import parse_template
 from device_agent.select.found import FoundDevice
 from device_agent.select.unit import MountGrant, NodeGrant, Unit
-from unit.agent_discovery.finds import entry, pci, selection, sysfs
+from unit.select.finds import entry, pci, selection, sysfs
 
 TTY = sysfs("ttyUSB0", nodes=["/dev/ttyUSB0"], usb__serial="A{1}", usb__port="1-2", index="0")
 

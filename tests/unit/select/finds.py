@@ -1,10 +1,13 @@
 """Finds and selections without a file system."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from device_agent.contract import check
 from device_agent.contract.document import Document, parse_resource
+from device_agent.discovery.iommu import IommuGroups
+from device_agent.discovery.pci import with_group
+from device_agent.discovery.sysfs_tree import PciFunction
 from device_agent.select.found import Findings, FoundDevice
 from device_agent.select.selection import select
 from device_agent.select.unit import Selection
@@ -34,7 +37,36 @@ def pci(
         values["iommuGroup"] = group
         if driver and "vfio" in driver:
             nodes = [f"/dev/vfio/{group}", "/dev/vfio/vfio"]
-    return FoundDevice("pci", address, f"{below}/{address}", values | attributes, nodes=tuple(nodes))
+    return FoundDevice(
+        "pci",
+        address,
+        f"{below}/{address}",
+        values | attributes,
+        nodes=tuple(nodes),
+        shared_nodes=("/dev/vfio/vfio",),
+        unit="pci.address",
+        stable_name=True,
+    )
+
+
+def grouped(finds: Iterable[FoundDevice], *, members: Iterable[FoundDevice]) -> tuple[FoundDevice, ...]:
+    """PCI finds as their source hands them over on a node with these functions; other finds as they are."""
+    groups = IommuGroups(map(_function, members))
+    return tuple(with_group(f, _function(f), groups) if f.source == "pci" else f for f in finds)
+
+
+def _function(find: FoundDevice) -> PciFunction:
+    values = find.attributes
+    return PciFunction(
+        path=find.sysfs_path or "",
+        address=find.name,
+        vendor="10de",
+        device="20b5",
+        pci_class=values.get("pci.class", ""),
+        driver=values.get("pci.driver"),
+        iommu_group=values.get("iommuGroup"),
+        numa_node=find.numa_node,
+    )
 
 
 def sysfs(name: str, path: str | None = None, *, nodes: Sequence[str] = (), **attributes: str) -> FoundDevice:
@@ -46,12 +78,14 @@ def sysfs(name: str, path: str | None = None, *, nodes: Sequence[str] = (), **at
 
 def file(path: str, *, place: str | None = None, nodes: Sequence[str] | None = None) -> FoundDevice:
     name = path.rpartition("/")[2]
-    return FoundDevice("files", name, place, {"name": name, "path": path}, nodes=tuple(nodes or [path]))
+    return FoundDevice(
+        "files", name, place, {"name": name, "path": path}, nodes=tuple(nodes or [path]), label=path, unit="path"
+    )
 
 
 def sim(index: int, **fields: Any) -> FoundDevice:
     name = f"sim-{index:05}"
-    return FoundDevice("simulated", name, None, {"name": name, "index": str(index)}, **fields)
+    return FoundDevice("simulated", name, None, {"name": name, "index": str(index)}, stable_name=True, **fields)
 
 
 def sims(count: int) -> list[FoundDevice]:
@@ -70,15 +104,15 @@ def documented(*entries: dict[str, Any]) -> Document:
 
 def selection(
     *pairs: tuple[dict[str, Any], Sequence[Sequence[FoundDevice]]],
-    groups: Mapping[str, Sequence[FoundDevice]] | None = None,
+    members: Iterable[FoundDevice] | None = None,
     exists: Callable[[str], bool] = lambda _path: True,
     held: frozenset[str] = frozenset(),
 ) -> Selection:
-    """Of (resource entry, finds per source)."""
-    findings = Findings(
-        by_entry=tuple(tuple(tuple(finds) for finds in found) for _, found in pairs),
-        iommu_groups={group: tuple(members) for group, members in (groups or {}).items()},
-    )
+    """Of (resource entry, finds per source). `members`: all PCI functions of the node; None: those that are found."""
+    everything = [find for _, found in pairs for finds in found for find in finds if find.source == "pci"]
+    node = everything if members is None else tuple(members)
+    by_entry = tuple(tuple(grouped(finds, members=node) for finds in found) for _, found in pairs)
+    findings = Findings(by_entry=by_entry)
     return select(documented(*(e for e, _ in pairs)), findings, exists=exists, held=held)
 
 

@@ -3,7 +3,7 @@
 import pytest
 from device_agent.select.found import FoundDevice
 from device_agent.select.unit import Identity
-from unit.agent_discovery.finds import entry, file, ids, pci, selection, sim, sims, sysfs
+from unit.select.finds import entry, file, ids, pci, selection, sim, sims, sysfs
 
 
 @pytest.mark.parametrize(

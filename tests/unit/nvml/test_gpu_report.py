@@ -7,7 +7,7 @@ from device_agent.contract.document import DeviceEntry, Document, NvmlSource, Re
 from device_agent.nvml.model import NvmlView
 from device_agent.nvml.report import GpuReport, Wanted
 from prometheus_client import CollectorRegistry, generate_latest
-from unit.telemetry.gpus import gpu, offering, sample, view, whole
+from unit.nvml.telemetry_samples import gpu, offering, sample, view, whole
 
 NVIDIA = Document((Resource(name="nvidia.com/gpu", devices=(DeviceEntry(nvml=NvmlSource()),)),))
 

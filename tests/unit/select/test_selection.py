@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from device_agent.select.found import FoundDevice
-from unit.agent_discovery.finds import entry, file, ids, pci, reasons, selection, sim, sysfs
+from unit.select.finds import entry, file, ids, pci, reasons, selection, sim, sysfs
 
 INCLUDE = {"attribute": "numaNode", "values": ["0", "1*"]}
 
@@ -107,11 +107,7 @@ def test_nested_finds_of_one_source_are_devices_of_their_own_and_of_two_sources_
 
 
 def vfio_group(*members: FoundDevice, **fields: Any) -> Any:
-    groups: dict[str, list[FoundDevice]] = {}
-    for member in members:
-        groups.setdefault(member.attributes["iommuGroup"], []).append(member)
-    chosen = [m for m in members if m.attributes.get("driver") != "unasked"]
-    return selection((entry("gpu", "pci", **fields), [chosen]), groups=groups)
+    return selection((entry("gpu", "pci", **fields), [members]))
 
 
 GPU = pci("0000:01:00.0", driver="vfio-pci", group="1", pci_class="030200")
@@ -137,7 +133,7 @@ def test_a_group_on_vfio_is_one_device_with_its_node_once():
     ],
 )
 def test_members_without_host_driver_and_bridges_leave_a_group_viable(member: FoundDevice):
-    selected = selection((entry("gpu", "pci"), [[GPU]]), groups={"1": [GPU, member]})
+    selected = selection((entry("gpu", "pci"), [[GPU]]), members=[GPU, member])
     assert ids(selected) == [("gpu", "1")]
 
 
@@ -168,7 +164,7 @@ def test_a_group_is_owned_whole():
     selected = selection(
         (entry("gpu", "pci"), [[GPU]]),
         (entry("rest", "pci"), [[free]]),
-        groups={"1": [GPU, free]},
+        members=[GPU, free],
     )
     assert ids(selected) == [("gpu", "1")]
     assert reasons(selected) == {("rest", "0000:01:00.1"): "OwnedByEarlierEntry"}
@@ -180,9 +176,7 @@ def test_a_group_is_owned_whole():
 
 def test_groups_share_the_vfio_container_without_being_one_hardware():
     other = pci("0000:02:00.0", driver="vfio-pci", group="2")
-    selected = selection(
-        (entry("a", "pci"), [[GPU]]), (entry("b", "pci"), [[other]]), groups={"1": [GPU], "2": [other]}
-    )
+    selected = selection((entry("a", "pci"), [[GPU]]), (entry("b", "pci"), [[other]]))
     assert ids(selected) == [("a", "1"), ("b", "2")]
 
 

@@ -1,12 +1,12 @@
-"""The table of XIDs, and how a resource's rules change it."""
+"""The table of XIDs, how an entry's rules change it, and looks and events of NVML as news of health."""
 
 import re
 from pathlib import Path
 
 import pytest
 from device_agent.contract.document import Clears, HealthRules, XidRule
-from device_agent.health.state_machine import Answer, Driver, Fault
-from device_agent.nvml import judgement, xids
+from device_agent.health.news import Answer, Code, DriverLoad, Fault
+from device_agent.nvml import health_news, xids
 from device_agent.nvml.library import GPU_IS_LOST, RESET_REQUIRED, NvmlCallError
 from device_agent.nvml.model import Gpu, GpuState, NvmlView, XidEvent
 from device_agent.nvml.reading import of_error
@@ -31,7 +31,7 @@ def test_the_page_for_admins_has_the_table():
 
 @pytest.mark.parametrize("xid", [48, 64, 79, 95, 119, 140])
 def test_what_nvidia_wants_a_reset_for_stays_until_a_reset(xid):
-    ruling = xids.rule(xid, HealthRules())
+    ruling = xids.rule(xids.code(xid), HealthRules())
     assert ruling is not None
     assert (ruling.cause, ruling.clears) == (f"Xid{xid}", Clears.RESET)
     assert f"XID {xid}: " in ruling.message
@@ -39,7 +39,7 @@ def test_what_nvidia_wants_a_reset_for_stays_until_a_reset(xid):
 
 @pytest.mark.parametrize("xid", [8, 13, 31, 32, 43, 45, 63, 68, 69, 92, 94, 154])
 def test_errors_of_programs_and_mere_news_are_no_failure(xid):
-    assert xids.rule(xid, HealthRules()) is None
+    assert xids.rule(xids.code(xid), HealthRules()) is None
 
 
 @pytest.mark.parametrize(
@@ -54,8 +54,12 @@ def test_errors_of_programs_and_mere_news_are_no_failure(xid):
     ],
 )
 def test_a_resource_may_ignore_add_and_change_rows(rules, xid, clears):
-    ruling = xids.rule(xid, rules)
+    ruling = xids.rule(xids.code(xid), rules)
     assert (ruling.clears if ruling else None) == clears
+
+
+def test_a_code_of_another_source_is_no_xid():
+    assert xids.rule(Code("ERR", "79"), HealthRules()) is None
 
 
 def gpu(uuid: str = "GPU-a", **state) -> Gpu:
@@ -74,23 +78,23 @@ def gpu(uuid: str = "GPU-a", **state) -> Gpu:
     ],
 )
 def test_a_gpus_state_as_a_check(state, answer, cause):
-    check = judgement.look(NvmlView(gpus=(gpu(**state),))).checks["GPU-a"]
+    check = health_news.look(NvmlView(gpus=(gpu(**state),))).checks["GPU-a"]
     assert (check.answer, check.cause) == (answer, cause)
 
 
 def test_a_look_tells_which_load_of_the_driver_it_was():
-    assert judgement.look(NvmlView(epoch=3, driver_load="17")).driver == Driver("17", 3)
+    assert health_news.look(NvmlView(epoch=3, driver_load="17")).load == DriverLoad("17", 3)
 
 
 def test_a_look_without_an_answer_says_why():
-    found = judgement.look(NvmlView(gpus=(gpu(),), unavailable="NVML hangs"))
+    found = health_news.look(NvmlView(gpus=(gpu(),), unavailable="NVML hangs"))
     assert (found.unanswered, found.checks) == ("NVML hangs", {})
 
 
 @pytest.mark.parametrize(("gi", "ci", "part"), [(None, None, "GPU-a"), (0, None, "GPU-a/0"), (3, 0, "GPU-a/3/0")])
 def test_an_event_concerns_what_it_names(gi, ci, part):
     event = XidEvent("GPU-a", 79, 1.0, gi=gi, ci=ci, epoch=3, driver_load="17")
-    assert judgement.fault(event) == Fault(part, 79, driver=Driver("17", 3))
+    assert health_news.fault(event) == Fault(part, Code("XID", "79"), source="nvml", load=DriverLoad("17", 3))
 
 
 def test_what_the_driver_tells_comes_with_advice():
@@ -99,11 +103,11 @@ def test_what_the_driver_tells_comes_with_advice():
         [(_, message)] = of_error(NvmlCallError(code, "x")).failures
         assert "reset it" in message
         assert "reboot the node" in message
-    silent = judgement.look(NvmlView(gpus=(Gpu("GPU-1", 0, 0, "", state=GpuState(known=False)),))).checks["GPU-1"]
+    silent = health_news.look(NvmlView(gpus=(Gpu("GPU-1", 0, 0, "", state=GpuState(known=False)),))).checks["GPU-1"]
     assert "the driver's library gives no answer for GPU-1" in silent.message
     assert "nvidia-smi" in silent.message
 
 
 def test_a_driver_that_tells_nothing_of_any_gpu_is_one_word():
-    look = judgement.look(NvmlView(unavailable="NVML hangs: nvmlInitWithFlags does not answer"))
+    look = health_news.look(NvmlView(unavailable="NVML hangs: nvmlInitWithFlags does not answer"))
     assert (look.unanswered, look.cause) == ("NVML hangs: nvmlInitWithFlags does not answer", "DriverUnavailable")

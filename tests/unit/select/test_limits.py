@@ -2,7 +2,7 @@
 
 import pytest
 from device_agent.contract import names
-from unit.agent_discovery.finds import entry, file, ids, pci, reasons, selection, sims, sysfs
+from unit.select.finds import entry, file, ids, pci, reasons, selection, sims, sysfs
 
 
 def test_an_id_belongs_to_one_resource_of_the_node():

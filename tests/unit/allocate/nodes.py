@@ -27,7 +27,7 @@ def below_switches(count: int, *, per_switch: int, per_node: int) -> dict[str, S
             f"0000:5{switch:x}:{port:02x}.0",
             f"0000:6{n:x}:00.0",
         )
-        spots[gpu(n)] = Spot(chain=chain, numa_node=node, gpu=gpu(n))
+        spots[gpu(n)] = Spot(chain=chain, numa_node=node, device=gpu(n))
     return spots
 
 
@@ -60,7 +60,9 @@ def two_sockets() -> Affinity:
     """Two cards at each of two sockets, each at a root port of its own."""
     spots = {
         gpu(n): Spot(
-            chain=(f"pci0000:{n // 2}0", f"0000:{n // 2}0:0{n % 2}.0", f"0000:{n}a:00.0"), numa_node=n // 2, gpu=gpu(n)
+            chain=(f"pci0000:{n // 2}0", f"0000:{n // 2}0:0{n % 2}.0", f"0000:{n}a:00.0"),
+            numa_node=n // 2,
+            device=gpu(n),
         )
         for n in range(4)
     }

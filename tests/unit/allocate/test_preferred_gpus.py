@@ -10,7 +10,7 @@ from device_agent.allocate.topology import Affinity, Spot, affinity
 from device_agent.contract.document import Policy
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.topology.nodes import CUBE_MESH, all_to_all, below_switches, cube_mesh, gpu, named, pcie_pairs, two_sockets
+from unit.allocate.nodes import CUBE_MESH, all_to_all, below_switches, cube_mesh, gpu, named, pcie_pairs, two_sockets
 
 
 def choose(of: Affinity, size: int, *, used: tuple[int, ...] = (), must: tuple[int, ...] = ()) -> tuple[int, ...]:
@@ -213,52 +213,43 @@ def problems(draw):
     count = draw(st.integers(1, 5))
     cell = st.integers(0, 6)
     upper = {(g, h): draw(cell) for g in range(count) for h in range(g, count)}
-    scores = [[upper[min(g, h), max(g, h)] for h in range(count)] for g in range(count)]
-    costs = [sorted(draw(st.lists(st.integers(0, 4), min_size=1, max_size=3))) for _ in range(count)]
-    alone = [draw(cell) for _ in range(count)]
-    return scores, alone, costs, draw(st.integers(1, sum(map(len, costs))))
+    pairs = [[upper[min(g, h), max(g, h)] for h in range(count)] for g in range(count)]
+    worth = st.lists(st.integers(-20, 6), min_size=1, max_size=3)
+    members = [sorted(draw(worth), reverse=True) for _ in range(count)]
+    return pairs, members, draw(st.integers(1, sum(map(len, members))))
 
 
-def by_brute_force(scores, alone, costs, need, *, refund=0):
+def by_brute_force(pairs, members, need):
     def choices(g: int, rest: int):
-        if g == len(costs):
+        if g == len(members):
             if not rest:
                 yield ()
             return
-        for n in range(min(rest, len(costs[g])), -1, -1):
+        for n in range(min(rest, len(members[g])), -1, -1):
             yield from ((n, *more) for more in choices(g + 1, rest - n))
 
     def value(counts):
         groups = [g for g, n in enumerate(counts) for _ in range(n)]
-        within = sum(scores[g][h] for g, h in combinations(groups, 2))
-        cost = sum(sum(costs[g][:n]) for g, n in enumerate(counts))
-        return within + sum(alone[g] for g in groups), refund * within - cost
+        return sum(pairs[g][h] for g, h in combinations(groups, 2)) + sum(
+            sum(members[g][:n]) for g, n in enumerate(counts)
+        )
 
     return max(choices(0, need), key=lambda c: (value(c), c))
 
 
 @given(problems())
 def test_the_search_finds_the_best_and_of_equals_the_first(problem):
-    scores, alone, costs, need = problem
-    expected = by_brute_force(scores, alone, costs, need)
-    assert search.best_counts(scores, alone=alone, costs=costs, need=need) == expected
-
-
-@given(problems(), st.integers(0, 3))
-def test_pairs_of_the_set_give_back_what_they_score(problem, refund):
-    scores, alone, costs, need = problem
-    dear = [[c + 6 * refund * need for c in of] for of in costs]
-    expected = by_brute_force(scores, alone, dear, need, refund=refund)
-    assert search.best_counts(scores, alone=alone, costs=dear, need=need, refund=refund) == expected
+    pairs, members, need = problem
+    assert search.best_counts(pairs, members=members, need=need) == by_brute_force(pairs, members, need)
 
 
 @given(problems(), st.integers(0, 40))
 def test_a_search_that_runs_out_of_work_still_answers_with_a_set_of_the_size(problem, work):
-    scores, alone, costs, need = problem
-    counts = search.best_counts(scores, alone=alone, costs=costs, need=need, work=work)
+    pairs, members, need = problem
+    counts = search.best_counts(pairs, members=members, need=need, work=work)
     assert sum(counts) == need
-    assert all(0 <= n <= len(c) for n, c in zip(counts, costs, strict=True))
-    assert counts == search.best_counts(scores, alone=alone, costs=costs, need=need, work=work)
+    assert all(0 <= n <= len(of) for n, of in zip(counts, members, strict=True))
+    assert counts == search.best_counts(pairs, members=members, need=need, work=work)
 
 
 @pytest.mark.parametrize("size", range(1, 16))
@@ -266,7 +257,7 @@ def test_sixteen_gpus_of_two_meshes_are_decided_within_the_work_allowed(size):
     links = named({(a + m, b + m): n for m in (0, 8) for (a, b), n in CUBE_MESH.items()})
     of = affinity(below_switches(16, per_switch=2, per_node=8), links)
     assert of is not None
-    rows = [list(row) for row in of.scores]
-    costs = [[sum(row)] for row in rows]
-    ask = {"alone": [0] * len(rows), "costs": costs, "need": size}
-    assert search.best_counts(rows, **ask) == search.best_counts(rows, **ask, work=100 * search.WORK)
+    costs = [sum(row) for row in of.scores]
+    pairs = [[s * (1 + size * max(costs)) for s in row] for row in of.scores]
+    ask = {"members": [[-cost] for cost in costs], "need": size}
+    assert search.best_counts(pairs, **ask) == search.best_counts(pairs, **ask, work=100 * search.WORK)

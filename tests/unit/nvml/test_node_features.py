@@ -9,7 +9,7 @@ import pytest
 from device_agent.nvml.node_features import EXPIRY, RENEWAL, FeatureFile, content, family, label_value, labels, machine
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.telemetry.gpus import GPU, gpu, mig, offering, partition, view, whole
+from unit.nvml.telemetry_samples import GPU, gpu, mig, offering, partition, view, whole
 
 VALUE = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from device_agent.contract.document import DeviceEntry, DeviceNode, Document, Inject, NvmlSource, Resource
 from device_agent.discovery.companions import NodeWatch
+from device_agent.nvml.nvidia import NvidiaDriver
 from device_agent.runtime.settings import Settings
 
 SETTINGS = Settings(config_poll=60, hint_coalesce=0.001)
@@ -20,7 +21,9 @@ class Watched:
     def __init__(self, dev: Path, settings: Settings = SETTINGS) -> None:
         self.dev = dev
         self.hints = 0
-        self.watch = NodeWatch(dev, changed=self._hint, settings=settings)
+        self.watch = NodeWatch(
+            dev, changed=self._hint, settings=settings, of_drivers={NvidiaDriver.kind: NvidiaDriver.nodes}
+        )
 
     def _hint(self) -> None:
         self.hints += 1

@@ -7,8 +7,8 @@ from device_agent.nvml.metrics import GpuTelemetry, families
 from device_agent.nvml.model import GpuSample
 from device_agent.table.holders import Holder
 from prometheus_client import CollectorRegistry, generate_latest
+from unit.nvml.telemetry_samples import GPU, MIG, offering, partition, sample, whole
 from unit.table.samples import NAME, Steps, resource, unit
-from unit.telemetry.gpus import GPU, MIG, offering, partition, sample, whole
 
 
 def series(samples, snapshot) -> dict[str, dict[tuple[str, ...], float]]:

@@ -12,7 +12,7 @@ from device_agent.contract.document import Document, dump, parse_resource
 from device_agent.contract.names import MAX_DOCUMENT_BYTES
 from device_agent.discovery.scanner import Scanner
 from device_agent.discovery.source import Roots
-from unit.agent_discovery.tree import HostTreeBuilder
+from unit.discovery.tree import HostTreeBuilder
 
 
 def document(*entries: dict[str, Any]) -> Document:

@@ -1,0 +1,68 @@
+"""What one object of the node does concerns that object alone.
+
+Whatever goes wrong while one device is read, it is left out with the reason `Unreadable`, and the scan goes on. A tree
+that cannot be read is expected: the message says which path and why. Anything else is a defect of ours: its traceback
+goes to the log, once.
+"""
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from typing import Final
+
+from device_agent.contract.reasons import ExclusionReason
+from device_agent.discovery.host_tree import UnreadableError
+from device_agent.select.found import FoundDevice
+
+logger = logging.getLogger(__name__)
+
+_MOST: Final = 1000
+"""Defects logged in the life of the process."""
+
+
+class Boundary:
+    """Kept from scan to scan, so that it knows which defects are in the log."""
+
+    def __init__(self) -> None:
+        self._logged: set[tuple[str, type[Exception]]] = set()
+
+    @contextlib.contextmanager
+    def around(
+        self,
+        source: str,
+        name: str,
+        place: str,
+        *,
+        into: list[FoundDevice],
+        sysfs_path: str | None = None,
+        label: str = "",
+    ) -> Iterator[None]:
+        """The work on one object, `place` on the node. What it raises makes it a find that is left out.
+
+        `sysfs_path` and `label` are the find's, where they are known.
+        """
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 whatever it is, the other objects must be found
+            into.append(
+                FoundDevice(
+                    source=source,
+                    name=name,
+                    sysfs_path=sysfs_path,
+                    attributes={"name": name},
+                    left_out=(ExclusionReason.UNREADABLE, self.explain(error, place)),
+                    label=label,
+                )
+            )
+
+    def explain(self, error: Exception, place: str) -> str:
+        """What happened, for an admin; a defect is logged with its traceback."""
+        if isinstance(error, UnreadableError):
+            return str(error)
+        if isinstance(error, OSError):
+            return str(UnreadableError(place, error.strerror or str(error)))
+        key = (place, type(error))
+        if key not in self._logged and len(self._logged) < _MOST:
+            self._logged.add(key)
+            logger.error("cannot be read, a defect of the agent", exc_info=error, extra={"path": place})
+        return str(UnreadableError(place, f"{error!r}; the agent's log has the details"))

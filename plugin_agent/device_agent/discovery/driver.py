@@ -1,0 +1,68 @@
+"""Devices that a driver's library tells of: what such a library is to the scan, whoever made it.
+
+Most sources read files and need nothing before a scan. A library is another matter: it may take its time, or hang. So a
+feed asks it before the scan, on the event loop, and hands over what it was told as a source for that one scan.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from device_agent.contract.document import Document
+from device_agent.discovery.source import Source
+from device_agent.discovery.sysfs_tree import SysfsTree
+
+
+class DriverSource(Source, Protocol):
+    """A source made from one answer of a driver's library."""
+
+    def vanished(self) -> str:
+        """What to tell an admin of a device that it no longer shows: where to look, what to do."""
+        ...
+
+    def reason(self, *, expected: bool) -> str:
+        """Why it shows no devices, or cannot be believed now; '' where all is well.
+
+        `expected`: the entry had devices before, so that their absence is news on any node.
+        """
+        ...
+
+
+Opener = Callable[[SysfsTree], DriverSource]
+"""Makes the source of one scan. It is called in the scan's thread and makes no call to the library."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeNames:
+    """Names in `directory`, below /dev, that begin with `prefix`. The directory '' is /dev itself."""
+
+    directory: str
+    prefix: str
+
+
+class DriverFeed(Protocol):
+    """A driver's library as the scan loop sees it."""
+
+    @property
+    def kind(self) -> str:
+        """The source's name in the document."""
+        ...
+
+    @property
+    def driver(self) -> str:
+        """What messages call it, such as `the NVIDIA driver`."""
+        ...
+
+    @property
+    def nodes(self) -> tuple[NodeNames, ...]:
+        """Device nodes that its tools make without a word of the kernel: when they change, a scan is due."""
+        ...
+
+    @property
+    def awaited(self) -> bool:
+        """It was asked for the first time, and has neither answered nor run out of time."""
+        ...
+
+    async def for_scan(self, document: Document) -> Opener | None:
+        """What it tells now, or told last when it takes its time; None where no entry asks for its devices."""
+        ...

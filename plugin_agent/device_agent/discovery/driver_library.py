@@ -1,0 +1,64 @@
+"""What a driver's library is to the process, whoever made it: a feed for scans, news of its devices, telemetry.
+
+The agent opens each library that it has by its `DriverSetup`. Nothing else in the process names a vendor.
+"""
+
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from prometheus_client import CollectorRegistry
+
+from device_agent.contract.document import Document, HealthRules
+from device_agent.discovery.driver import DriverFeed
+from device_agent.discovery.driver_news import DriverNews
+from device_agent.discovery.source import Roots
+from device_agent.health.news import Code, Ruling
+from device_agent.runtime.settings import Settings
+from device_agent.table.snapshot import TableSnapshot
+
+
+class DriverLibrary(DriverFeed, Protocol):
+    """A driver's library as the process has it."""
+
+    def tasks(self) -> Mapping[str, Callable[[], Coroutine[Any, Any, None]]]:
+        """By name what runs as long as the agent does."""
+        ...
+
+    def publish(self, snapshot: TableSnapshot) -> None:
+        """The table changed: telemetry names the holders of now."""
+        ...
+
+    async def scanned(self, document: Document, snapshot: TableSnapshot) -> None:
+        """A scan made with this document is in the table: what is kept for others on the node can follow."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DriverHost:
+    """What a library gets of the process. `registry`: for its telemetry.
+
+    `config`: the DevicePluginConfig's name, '' outside a cluster.
+    """
+
+    roots: Roots
+    settings: Settings
+    registry: CollectorRegistry
+    config: str
+
+
+class DriverSetup(Protocol):
+    """A driver's library before it is asked anything: what an admin has set for it."""
+
+    @property
+    def kind(self) -> str:
+        """The source's name in the document."""
+        ...
+
+    def fault_rule(self, code: Code, rules: HealthRules) -> Ruling | None:
+        """`health.news.FaultRule`: what a fault of its devices means."""
+        ...
+
+    def open(self, host: DriverHost, news: DriverNews) -> DriverLibrary:
+        """The library for this process; to be called once."""
+        ...

@@ -1,0 +1,114 @@
+"""What drivers tell of their devices: looks at all of them, and faults of one. Pure values; no vendor is named here.
+
+A driver library gives each fault a code in its own words, and a rule that says what a code means. So the health of any
+library's devices is kept in one way.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from device_agent.contract.document import Clears, HealthRules
+
+NO_ACTION: Final = "None"
+"""The driver's word for: nothing is to be done."""
+
+
+class Answer(StrEnum):
+    """What a check said. Lost is Bad without a threshold: there is no device any more that could answer."""
+
+    GOOD = "Good"
+    BAD = "Bad"
+    LOST = "Lost"
+    UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One look at one device. `cause` is CamelCase, `message` for an admin; of Unknown: why there is no answer.
+
+    `action`: what the driver says is to be done (NO_ACTION: nothing), '' where it has no word for it.
+    `fresh` False: the answer is that of an earlier look, and has been counted.
+    """
+
+    answer: Answer
+    cause: str = ""
+    message: str = ""
+    action: str = ""
+    fresh: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class DriverLoad:
+    """Which load of the driver it is. `module`: changes with each load, also while no agent runs; '' not known.
+
+    `epoch`: counts the loads that this process has seen; 0: not known, as after a restart.
+    """
+
+    module: str = ""
+    epoch: int = 0
+
+    def replaced_by(self, other: "DriverLoad") -> bool:
+        """Whether the other load came after this one, as far as that can be told."""
+        if self.module and other.module:
+            return self.module != other.module
+        return 0 < self.epoch < other.epoch
+
+
+UNKNOWN_LOAD: Final = DriverLoad()
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at all physical devices of a source; `checks` by device.
+
+    `unanswered`: why it told nothing about any of them, or ''; `cause`: that as a reason in CamelCase.
+    """
+
+    checks: Mapping[str, Check]
+    source: str
+    load: DriverLoad = UNKNOWN_LOAD
+    unanswered: str = ""
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """What a source calls a fault: its label for such numbers and the number, as in `XID 79`."""
+
+    label: str
+    number: str
+
+    def __str__(self) -> str:
+        return f"{self.label} {self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """An event of a physical device of a source, or of a part of it: `part` is a path, device first (GPU-5f…/3/0).
+
+    `load`: the load of the driver that announced it.
+    """
+
+    part: str
+    code: Code
+    source: str
+    load: DriverLoad = UNKNOWN_LOAD
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """What a fault means under an entry's rules. `cause` is the reason, in CamelCase.
+
+    `meaning`: in a few words, for a message that tells of several faults; `message`: all of it, with advice.
+    """
+
+    cause: str
+    meaning: str
+    message: str
+    clears: Clears
+
+
+FaultRule = Callable[[Code, HealthRules], Ruling | None]
+"""What a code means under an entry's rules. None: it is no failure, or it is no code of the rule's source."""

@@ -1,0 +1,197 @@
+"""NVIDIA's driver as the process has it. Asked at an interval and on demand, while a configuration wants its devices.
+
+One task makes all looks. A scan asks for a look and waits a moment. What a look shows of health goes to the table
+before the scan that uses it, so that no broken GPU is offered for lack of news.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from device_agent.contract.attributes import NVML
+from device_agent.contract.document import Document, HealthRules, Resource
+from device_agent.discovery.driver import NodeNames, Opener
+from device_agent.discovery.driver_library import DriverHost
+from device_agent.discovery.driver_news import DriverNews
+from device_agent.health.news import Code, Ruling
+from device_agent.nvml import health_news, xids
+from device_agent.nvml.access import NOTHING_SET, Access
+from device_agent.nvml.links import links_of
+from device_agent.nvml.model import GpuSample, GpuState, NvmlView, XidEvent
+from device_agent.nvml.report import NOTHING_WANTED, GpuReport, Wanted
+from device_agent.nvml.source import opener
+from device_agent.nvml.storms import Storms
+from device_agent.table.snapshot import TableSnapshot
+
+if TYPE_CHECKING:
+    from device_agent.nvml.session import NvmlSession
+
+logger = logging.getLogger(__name__)
+
+_FRESH_SECONDS: Final = 0.5
+"""A look that a scan need not repeat."""
+_GAP_SECONDS: Final = 0.2
+"""Between looks that events ask for: a GPU in trouble may announce hundreds."""
+_HUNG_SECONDS: Final = 1.0
+"""How often a driver that hangs is looked at; that costs nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nvidia:
+    """NVIDIA's library as an admin has set it up: a `discovery.driver_library.DriverSetup`.
+
+    `driver_root`: where the driver is installed. `report`: what is told about GPUs beside serving them.
+    """
+
+    driver_root: Path = Path("/")
+    access: Access = NOTHING_SET
+    report: Wanted = NOTHING_WANTED
+
+    @property
+    def kind(self) -> str:
+        """The source's name in the document."""
+        return NVML
+
+    def fault_rule(self, code: Code, rules: HealthRules) -> Ruling | None:
+        """What an XID means."""
+        return xids.rule(code, rules)
+
+    def open(self, host: DriverHost, news: DriverNews) -> "NvidiaDriver":
+        """The driver for this process."""
+        return NvidiaDriver(self, host=host, news=news)
+
+
+class NvidiaDriver:
+    """See the module. It is a `discovery.driver_library.DriverLibrary`.
+
+    Without an entry that asks for NVIDIA devices it loads nothing.
+    """
+
+    kind: Final = NVML
+    driver: Final = "the NVIDIA driver"
+    nodes: Final = (NodeNames("", "nvidia"), NodeNames("nvidia-caps", "nvidia"))
+
+    def __init__(self, setup: Nvidia, *, host: DriverHost, news: DriverNews) -> None:
+        self._setup = setup
+        self._roots = host.roots
+        self._settings = host.settings
+        self._news = news
+        self._report = GpuReport(
+            setup.report,
+            registry=host.registry,
+            config=host.config,
+            sys=host.roots.sys,
+            sample_interval=host.settings.sample_interval,
+        )
+        self._storms = Storms()
+        self._session: NvmlSession | None = None
+        self._asked = asyncio.Event()
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._view: NvmlView | None = None
+        self._looked_at = 0.0
+        self._check_interval: float = 0
+        """The shortest that an entry asks for."""
+
+    @property
+    def awaited(self) -> bool:
+        """The driver was asked for the first time, and has neither answered nor run out of time."""
+        return self._session is not None and self._view is None
+
+    async def for_scan(self, document: Document) -> Opener | None:
+        """What the driver tells now, or told last when it takes its time; None where nobody asks for its devices."""
+        if not any(map(_asks, document.resources)):
+            await self._let_go()
+            return None
+        self._check_interval = min(r.health.interval_seconds for r in document.resources if _asks(r))
+        if self._session is None:
+            self._session = self._begin()
+        if self._view is None or time.monotonic() - self._looked_at > _FRESH_SECONDS:
+            done = asyncio.get_running_loop().create_future()
+            self._waiting.add(done)
+            self._asked.set()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.nvml_first):
+                    await done
+            self._waiting.discard(done)
+        return opener(self._view, document)
+
+    def tasks(self) -> Mapping[str, Callable[[], Coroutine[Any, Any, None]]]:
+        """Looks, and samples where telemetry is wanted."""
+        return {"gpus": self._run, "samples": lambda: self._report.sample(self._sample)}
+
+    def publish(self, snapshot: TableSnapshot) -> None:
+        """The table changed: who holds what now."""
+        self._report.publish(snapshot)
+
+    async def scanned(self, document: Document, snapshot: TableSnapshot) -> None:
+        """After each scan: node labels follow what the driver has shown."""
+        await self._report.scanned(document, self._view, snapshot)
+
+    async def _sample(self) -> Sequence[GpuSample]:
+        """Telemetry; nothing while no entry asks for NVIDIA devices, or the driver hangs."""
+        return await self._session.sample() if self._session else ()
+
+    async def _run(self) -> None:
+        """Looks, for ever."""
+        while True:
+            session = self._session
+            self._asked.clear()
+            if session is None:
+                await self._asked.wait()
+                continue
+            view = await session.look()
+            if session is self._session:
+                self._take(view)
+            await asyncio.sleep(_GAP_SECONDS)
+            pause = _HUNG_SECONDS if session.hung else min(self._settings.nvml_interval, self._check_interval)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._asked.wait()
+
+    def _begin(self) -> "NvmlSession":
+        from device_agent.nvml.session import NvmlSession  # noqa: PLC0415 - without NVIDIA devices nothing is loaded
+
+        session = NvmlSession(
+            driver_root=self._setup.driver_root,
+            roots=self._roots,
+            settings=self._settings,
+            access=self._setup.access,
+        )
+        session.on_event = self._xid
+        session.on_wake = self._asked.set
+        return session
+
+    def _xid(self, event: XidEvent) -> None:
+        if self._storms.is_news(event):
+            self._news.fault(health_news.fault(event))
+
+    async def _let_go(self) -> None:
+        session, self._session, self._view = self._session, None, None
+        if session is not None:
+            logger.info("nvml is no longer asked for")
+            await session.close()
+
+    def _take(self, view: NvmlView) -> None:
+        changed = self._view is None or _devices(view) != _devices(self._view)
+        self._view, self._looked_at = view, time.monotonic()
+        self._news.looked(health_news.look(view), links=links_of(view))
+        waited = [done for done in self._waiting if not done.done()]
+        for done in waited:
+            done.set_result(None)
+        if changed and not waited:
+            self._news.found()
+
+
+def _asks(resource: Resource) -> bool:
+    return any(entry.nvml for entry in resource.devices)
+
+
+def _devices(view: NvmlView) -> tuple[object, ...]:
+    """What of a view a scan would see."""
+    gpus = tuple(replace(gpu, state=GpuState()) for gpu in view.gpus)
+    return gpus, view.driver_version, view.cuda_version, view.unavailable

@@ -1,0 +1,77 @@
+"""Which finds are the same hardware, and which entry has it. Pure.
+
+Two finds of different entries are the same hardware when one's sysfs path is, or lies below, the other's, or
+when they have a device node in common that is not shared by design. What one source finds in one entry it tells apart
+itself: its own nodes stop at the next object that it reports.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from device_agent.select.found import FoundDevice
+from device_agent.select.places import Places
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The find that came first: `entry` is its number within the resource's devices, `label` its name for people.
+
+    `group`: the name of the group that is one hardware for it, None when it goes alone.
+    """
+
+    resource: str
+    entry: int
+    label: str
+    group: str | None = None
+
+    def same_source(self, other: "Owner") -> bool:
+        return (self.resource, self.entry) == (other.resource, other.entry)
+
+    def same_group(self, other: "Owner") -> bool:
+        return self.group is not None and (self.resource, self.group) == (other.resource, other.group)
+
+
+class Owners:
+    """Who has which sysfs paths and nodes. First come, first served."""
+
+    def __init__(self) -> None:
+        # one owner for each source and group answers every question about a place
+        self._places: Places[tuple[str, int, str | None], Owner] = Places()
+        self._nodes: dict[str, Owner] = {}
+        self._groups: set[tuple[str, str]] = set()
+
+    def take(self, find: FoundDevice, owner: Owner) -> Owner | None:
+        """Takes the find's hardware, or gives the earlier owner of any of it."""
+        paths, nodes = self._paths(find, owner), own_nodes(find)
+        for path in paths:
+            for earlier in self._related(path, owner):
+                if not earlier.same_group(owner):
+                    return earlier
+        for node in nodes:
+            found = self._nodes.get(node)
+            if found is not None and not found.same_group(owner):
+                return found
+        for path in paths:
+            self._places.add(path, owner, kind=(owner.resource, owner.entry, owner.group))
+        for node in nodes:
+            self._nodes.setdefault(node, owner)
+        if owner.group is not None:
+            self._groups.add((owner.resource, owner.group))
+        return None
+
+    def _paths(self, find: FoundDevice, owner: Owner) -> list[str]:
+        own = {find.sysfs_path} if find.sysfs_path else set()
+        # an entry takes a group whole, with its first device
+        if find.group is not None and (owner.resource, find.group.name) not in self._groups:
+            own.update(find.group.paths)
+        return sorted(own)
+
+    def _related(self, path: str, owner: Owner) -> Iterator[Owner]:
+        if (same := self._places.at(path)) is not None:
+            yield same
+        yield from (other for _, other in self._places.related(path) if not other.same_source(owner))
+
+
+def own_nodes(find: FoundDevice) -> tuple[str, ...]:
+    """The nodes that nobody else may have beside the find."""
+    return tuple(node for node in find.nodes if node not in find.shared_nodes)
