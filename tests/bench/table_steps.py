@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 
-from device_agent.units import Unit
+from device_agent.select.unit import Unit
 from measuring import Result
 from unit.agent_core.samples import NAME, OTHER, Steps, held, resource, unit
 

@@ -12,12 +12,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from prometheus_client import CollectorRegistry
-
 from device_agent.contract.document import Document
 from device_agent.nvml.metrics import GpuTelemetry
 from device_agent.nvml.model import GpuSample, NvmlView
 from device_agent.nvml.node_features import FeatureFile, labels, machine
+from device_agent.runtime.exposition import Registry
 from device_agent.runtime.worker import Worker, WorkerBusyError
 from device_agent.table.snapshot import TableSnapshot
 
@@ -37,9 +36,7 @@ class Wanted:
 class GpuReport:
     """Does nothing that is not wanted. `config`: the DevicePluginConfig's name, which the label file is called by."""
 
-    def __init__(
-        self, wanted: Wanted, *, registry: CollectorRegistry, config: str, sys: Path, sample_interval: float
-    ) -> None:
+    def __init__(self, wanted: Wanted, *, registry: Registry, config: str, sys: Path, sample_interval: float) -> None:
         self._telemetry = GpuTelemetry(interval=sample_interval) if wanted.metrics else None
         if self._telemetry is not None:
             registry.register(self._telemetry)
