@@ -47,6 +47,7 @@ class ProbeServer:
         self._metrics = metrics
         self._healthy_within = healthy_within
         self._stopping = False
+        self._thread = threading.Thread(target=self._accept, name="http", daemon=True)
         self._pages: dict[str, Callable[[], Page]] = {
             "/healthz": self._healthz,
             "/readyz": self._readyz,
@@ -54,11 +55,13 @@ class ProbeServer:
         }
 
     def start(self) -> None:
-        threading.Thread(target=self._accept, name="http", daemon=True).start()
+        self._thread.start()
 
     def stop(self) -> None:
+        """Takes no more connections."""
         self._stopping = True
         self._socket.shutdown(socket.SHUT_RDWR)  # ends the thread's accept, which close does not
+        self._thread.join()
         self._socket.close()
 
     # Pages
