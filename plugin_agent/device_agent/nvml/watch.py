@@ -9,16 +9,19 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from device_agent.contract.document import Document, Resource
+from device_agent.contract.values import dataclass
 from device_agent.discovery.source import Roots
 from device_agent.nvml.access import Access
 from device_agent.nvml.model import GpuSample, GpuState, NvmlView, XidEvent
-from device_agent.nvml.session import NvmlSession
 from device_agent.runtime.settings import Settings
+
+if TYPE_CHECKING:
+    from device_agent.nvml.session import NvmlSession
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +105,9 @@ class GpuWatch:
                 async with asyncio.timeout(pause):
                     await self._asked.wait()
 
-    def _begin(self) -> NvmlSession:
+    def _begin(self) -> "NvmlSession":
+        from device_agent.nvml.session import NvmlSession  # noqa: PLC0415 - without NVIDIA devices nothing is loaded
+
         session = NvmlSession(
             driver_root=self._driver_root, roots=self._roots, settings=self._settings, access=self._access
         )
