@@ -11,13 +11,14 @@ import logging
 import signal
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 from device_agent.allocate.topology import links_of
 from device_agent.contract.document import Document
+from device_agent.contract.values import dataclass
 from device_agent.discovery.companions import NodeWatch
 from device_agent.discovery.scan_loop import Applied, ScanLoop
 from device_agent.discovery.scan_loop import Listeners as ScanListeners

@@ -6,11 +6,12 @@ nodes or mounts at one container path (pkg/kubelet/cm/devicemanager/pod_devices.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 
 from device_agent.contract.document import Resource
 from device_agent.contract.template import MissingAttributeError, Template, TemplateError, parse_template
+from device_agent.contract.values import dataclass
 from device_agent.runtime.errors import AllocationRefused
 from device_agent.select.unit import MountGrant, Unit
 

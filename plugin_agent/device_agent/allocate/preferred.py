@@ -6,13 +6,14 @@ topped up at random, but an error rejects the pod. So nothing here fails, whatev
 that of a few sorts, and where pair scores are known (`topology`) of a search with a bound (`search`).
 """
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from device_agent.allocate import search
 from device_agent.allocate.topology import Affinity
 from device_agent.contract.document import Policy
+from device_agent.contract.values import dataclass
 
 _SEARCHED: Final = 10_000
 """The most that is searched in: devices asked for times groups of devices that differ. Beyond, NUMA nodes decide."""
@@ -27,7 +28,7 @@ class Place:
     replica: int
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class _Device:
     """One physical device in one question. `free`: its offered ids by replica; `given`: ids the container has of it.
 

@@ -12,11 +12,11 @@ over it small, whatever the number of devices.
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from itertools import combinations
 from typing import Final
 
+from device_agent.contract.values import dataclass
 from device_agent.nvml.model import NvmlView
 from device_agent.select.unit import Unit
 

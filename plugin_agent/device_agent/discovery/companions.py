@@ -9,12 +9,12 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable, Coroutine, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from device_agent.contract.document import Document
 from device_agent.contract.template import parse_template
+from device_agent.contract.values import dataclass
 from device_agent.runtime.directory_watch import DirectoryWatch
 from device_agent.runtime.settings import Settings
 

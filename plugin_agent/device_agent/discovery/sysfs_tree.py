@@ -7,10 +7,10 @@ import os
 import posixpath
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from device_agent.contract import attributes
+from device_agent.contract.values import dataclass
 from device_agent.discovery.host_tree import DevTree, HostTree
 from device_agent.discovery.source import Roots
 

@@ -9,9 +9,10 @@ A condition belongs to a resource entry, as thresholds and ignored errors are th
   alone. A scan's word counts at once.
 """
 
+import dataclasses
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
@@ -19,6 +20,7 @@ from typing import Final
 from device_agent.contract import attributes
 from device_agent.contract.document import HealthRules, Resource
 from device_agent.contract.times import since_text
+from device_agent.contract.values import dataclass
 from device_agent.health import assessment as verdicts
 from device_agent.health.assessment import Verdict
 from device_agent.health.state_machine import (
@@ -65,7 +67,7 @@ class Record:
     condition: Condition
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class _Watched:
     """`counted`: when a check counted last, monotonic seconds. `silent`: `unanswered` as one word."""
 

@@ -4,8 +4,9 @@ Advice that names what is set already, or a path inside the agent's container, h
 """
 
 import json
-from dataclasses import dataclass
 from typing import Final
+
+from device_agent.contract.values import dataclass
 
 LIBRARY: Final = "libnvidia-ml.so.1"
 

@@ -11,9 +11,9 @@ resource offers (the GPU under its partitions) an empty resource.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from device_agent.contract.values import dataclass
 from device_agent.nvml.model import GpuSample
 from device_agent.runtime.exposition import Family
 from device_agent.table.holders import Holder

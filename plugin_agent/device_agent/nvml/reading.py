@@ -5,9 +5,10 @@ Numbers are those of nvml.h.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
+from device_agent.contract.values import dataclass
 from device_agent.nvml.library import (
     FUNCTION_NOT_FOUND,
     GPU_IS_LOST,

@@ -7,12 +7,12 @@ own, and what fails is logged once and tried again.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from device_agent.contract.document import Document
+from device_agent.contract.values import dataclass
 from device_agent.nvml.metrics import GpuTelemetry
 from device_agent.nvml.model import GpuSample, NvmlView
 from device_agent.nvml.node_features import FeatureFile, labels, machine

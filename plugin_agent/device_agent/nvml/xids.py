@@ -7,10 +7,10 @@ row. What the catalogue decides by further bits that NVML does not tell (74, 144
 well (109), is Quiet: if a reset is needed, the driver's recovery action says so and is polled.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 from device_agent.contract.document import Clears, HealthRules
+from device_agent.contract.values import dataclass
 from device_agent.health.state_machine import Ruling
 
 

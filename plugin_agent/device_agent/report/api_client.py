@@ -7,10 +7,11 @@ rotates it. The HTTP client is loaded in that thread, by the first request: devi
 import json
 import os
 import ssl
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
+
+from device_agent.contract.values import dataclass
 
 if TYPE_CHECKING:
     from http.client import HTTPConnection

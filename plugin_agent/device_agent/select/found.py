@@ -1,9 +1,10 @@
 """What a scan finds, before anybody decides who owns it. Pure values: no gRPC, no policy."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from device_agent.contract.document import Match
+from device_agent.contract.values import dataclass
 from device_agent.select.kernel_names import matcher
 
 

@@ -6,7 +6,6 @@ with the reason, whatever becomes of the others.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from device_agent.contract import names
@@ -14,6 +13,7 @@ from device_agent.contract.attributes import NVML
 from device_agent.contract.check import UNIT_NODE
 from device_agent.contract.document import Ownership, OwnNodes, Resource
 from device_agent.contract.template import parse_template
+from device_agent.contract.values import dataclass
 from device_agent.select import grants
 from device_agent.select.found import FoundDevice
 from device_agent.select.grants import MISSING_ATTRIBUTE, UNSAFE_VALUE, UnusableDeviceError

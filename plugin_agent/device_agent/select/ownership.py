@@ -6,9 +6,9 @@ the next object that it reports.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from device_agent.contract.values import dataclass
 from device_agent.select.found import FoundDevice
 
 VFIO_CONTAINER: Final = "/dev/vfio/vfio"

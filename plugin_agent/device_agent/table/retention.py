@@ -10,11 +10,11 @@ or not: one that returns in time was never gone.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from device_agent.contract.document import Resource
 from device_agent.contract.reasons import DeviceReason
+from device_agent.contract.values import dataclass
 from device_agent.table.device import Device, Key, Standing
 from device_agent.table.lists import Ids, Told
 from device_agent.table.usage import Usage

@@ -8,9 +8,10 @@ it, or one that was begun an hour later has not. So nothing is ever free because
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final
 
+from device_agent.contract.values import dataclass
 from device_agent.table.device import Key
 from device_agent.table.holders import Holder, Holders
 
