@@ -17,6 +17,7 @@ from device_agent.kubelet.podresources import holders
 from device_agent.kubelet.proto import podresources_pb2 as pr
 from device_agent.report.api_client import ApiError, ApiServer
 from device_agent.report.transitions import Transitions
+from device_agent.runtime import directory_watch
 from device_agent.runtime.directory_watch import DirectoryWatch
 from device_agent.runtime.settings import SettingError, Settings
 from device_agent.runtime.worker import Worker, WorkerBusyError
@@ -201,6 +202,59 @@ async def test_a_missing_directory_is_polled(folder: Path) -> None:
         (folder / "d").mkdir()
         async with asyncio.timeout(5):
             await watch.wait(seconds=60)
+
+
+async def test_changes_while_nobody_waits_are_one_return(folder: Path) -> None:
+    watch = DirectoryWatch(folder)
+    with contextlib.closing(watch):
+        await watch.wait(seconds=60)
+        for n in range(1000):
+            (folder / str(n)).touch()
+        async with asyncio.timeout(5):
+            await watch.wait(seconds=60)
+        await _drained(watch)
+
+
+async def test_writes_count_where_they_are_asked_for(folder: Path) -> None:
+    (folder / "a").touch()
+    names, writes = DirectoryWatch(folder, writes=False), DirectoryWatch(folder)
+    with contextlib.closing(names), contextlib.closing(writes):
+        await names.wait(seconds=60)
+        await writes.wait(seconds=60)
+        waiting = asyncio.ensure_future(names.wait(seconds=60))
+        await _woken(writes, lambda: (folder / "a").write_text("x"))
+        assert not waiting.done()
+        (folder / "b").touch()
+        await asyncio.wait_for(waiting, 5)
+
+
+async def test_without_inotify_the_directory_is_polled_and_that_is_told_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class NoneLeft:
+        def __init__(self, path: Path, *, mask: int) -> None:
+            raise OSError(24, "Too many open files", str(path))
+
+    monkeypatch.setattr(directory_watch, "_Inotify", NoneLeft)
+    watch = DirectoryWatch(folder)
+    for _ in range(3):
+        await watch.wait(seconds=0.01)
+    assert [r.message for r in caplog.records] == ["no inotify, polling alone"]
+
+
+async def test_a_watch_that_is_closed_keeps_no_file_open(folder: Path) -> None:
+    def open_files() -> int:
+        return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+    before = open_files()
+    watch = DirectoryWatch(folder)
+    await watch.wait(seconds=60)
+    assert open_files() == before + 1
+    watch.close()
+    assert open_files() == before
+    with pytest.raises(FileNotFoundError):
+        directory_watch._Inotify(folder / "none", mask=0x100)
+    assert open_files() == before
 
 
 async def _drained(watch: DirectoryWatch) -> None:
