@@ -1,6 +1,5 @@
 """Metrics and probes."""
 
-
 from aiohttp import ClientSession
 from device_operator.runtime.metrics import Telemetry
 from device_operator.runtime.probes import Health, serve
