@@ -63,19 +63,14 @@ def device_list(devices: Sequence[Advertised]) -> dp.ListAndWatchResponse:
 
 def container_answer(response: injection.ContainerResponse) -> dp.ContainerAllocateResponse:
     """What one container gets, as a message."""
-    return dp.ContainerAllocateResponse(
-        envs=response.envs,
-        mounts=[
-            dp.Mount(container_path=m.container_path, host_path=m.host_path, read_only=m.read_only)
-            for m in response.mounts
-        ],
-        devices=[
-            dp.DeviceSpec(container_path=n.container_path, host_path=n.host_path, permissions=n.permissions)
-            for n in response.devices
-        ],
-        annotations=response.annotations,
-        cdi_devices=[dp.CDIDevice(name=name) for name in response.cdi_devices],
-    )
+    message = dp.ContainerAllocateResponse(envs=response.envs, annotations=response.annotations)
+    for mount in response.mounts:
+        message.mounts.add(container_path=mount.container_path, host_path=mount.host_path, read_only=mount.read_only)
+    for node in response.devices:
+        message.devices.add(container_path=node.container_path, host_path=node.host_path, permissions=node.permissions)
+    for name in response.cdi_devices:
+        message.cdi_devices.add(name=name)
+    return message
 
 
 class ResourceServer:
