@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from device_agent.select.unit import Unit
 from measuring import Result
-from unit.agent_core.samples import NAME, OTHER, Steps, held, resource, unit
+from unit.table.samples import NAME, OTHER, Steps, held, resource, unit
 
 FEW, MANY = 2_000, 20_000
 REPEATS = 5
