@@ -112,7 +112,7 @@ def _add(into: dict[str, dict[str, None]], name: str, value: str) -> None:
 
 
 def _joined(values: dict[str, dict[str, None]]) -> dict[str, str]:
-    return {name: ",".join(values[name]) for name in sorted(values)}
+    return {name: ",".join(values[name]) for name in sorted(values)} if values else {}
 
 
 def _render(text: str, position: int) -> str:
