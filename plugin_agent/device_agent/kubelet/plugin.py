@@ -249,7 +249,7 @@ class ResourceServer:
         answer = dp.AllocateResponse()
         try:
             for container in request.container_requests:
-                fill(answer.container_responses.add(), self._one_container(container.devices_ids))
+                fill(answer.container_responses.add(), self._one_container(tuple(container.devices_ids)))
         except AllocationRefused as refused:
             self._metrics.allocated(self.resource, seconds=time.monotonic() - begun, error=True)
             logger.warning("allocation refused", extra={"resource": self.resource, "error": str(refused)})
