@@ -49,7 +49,7 @@ PARTS: dict[str, list[Part]] = {
     "agent": [DRIVER_LIBRARY, ("the compiler of the kubelet's messages", message_compiler)],
     "operator": CONTROL_PLANE,
     "cluster": [PACKAGES, programs(*binaries.CLUSTER, "nvidia"), DRIVER_LIBRARY, ("images", all_images)],
-    "bench": [*CONTROL_PLANE, DRIVER_LIBRARY],
+    "bench": [*CONTROL_PLANE, programs("goplugin"), DRIVER_LIBRARY],
 }
 
 

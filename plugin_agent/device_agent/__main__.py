@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from device_agent import __version__
 from device_agent.contract import names
+from device_agent.contract.log_format import LogFormatter
 
 if TYPE_CHECKING:
     from device_agent.report.api_client import ApiServer
@@ -155,19 +156,19 @@ def _serve(options: argparse.Namespace) -> int:
     from device_agent import agent  # noqa: PLC0415
     from device_agent.report import inventory  # noqa: PLC0415
     from device_agent.report.api_client import ApiError  # noqa: PLC0415
-    from device_agent.runtime import metrics as telemetry  # noqa: PLC0415
+    from device_agent.runtime import logs  # noqa: PLC0415
     from device_agent.runtime.settings import SettingError, Settings  # noqa: PLC0415
     from device_agent.store.node_state import ObjectUidError  # noqa: PLC0415
 
-    if options.log_level not in telemetry.LOG_LEVELS:
-        return _wrong(f"{names.ENV_LOG_LEVEL}={options.log_level}: must be one of {', '.join(telemetry.LOG_LEVELS)}")
+    if options.log_level not in logs.LOG_LEVELS:
+        return _wrong(f"{names.ENV_LOG_LEVEL}={options.log_level}: must be one of {', '.join(logs.LOG_LEVELS)}")
     for name, value, values in (
         (names.ENV_DEVICE_METRICS, options.device_metrics, ("None", "Prometheus")),
         (names.ENV_NODE_FEATURES, options.node_features, ("None", "NFD")),
     ):
         if value not in values:
             return _wrong(f"{name}={value}: must be one of {', '.join(values)}")
-    telemetry.configure_logging(level=options.log_level, style=options.log_format)
+    logs.configure(level=options.log_level, formatter=LogFormatter(style=options.log_format))
     environment = os.environ
     identity = inventory.AgentIdentity(
         node=environment.get(names.ENV_NODE, ""),

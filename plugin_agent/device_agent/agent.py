@@ -8,11 +8,9 @@ import asyncio
 import contextlib
 import gc
 import logging
-import os
 import signal
 import threading
 import time
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -20,6 +18,7 @@ from typing import Final
 
 from device_agent.contract.document import Document
 from device_agent.contract.inventory import InventoryStatus
+from device_agent.contract.values import dataclass
 from device_agent.discovery.companions import NodeWatch
 from device_agent.discovery.driver_library import DriverHost, DriverSetup
 from device_agent.discovery.driver_news import DriverNews
@@ -40,8 +39,10 @@ from device_agent.report import reporter as report
 from device_agent.report.acknowledgement import Acknowledgement
 from device_agent.report.api_client import ApiServer
 from device_agent.report.transitions import Transitions
+from device_agent.runtime import logs
 from device_agent.runtime.directory_watch import DirectoryWatch
-from device_agent.runtime.metrics import Metrics, ProbeServer, ResourceCount
+from device_agent.runtime.metrics import Metrics, ResourceCount
+from device_agent.runtime.probes import ProbeServer
 from device_agent.runtime.settings import Settings
 from device_agent.runtime.supervision import Supervisor
 from device_agent.store.claim_files import ClaimStore
@@ -240,7 +241,7 @@ class Agent:
     def _stop_soon(self, stop: asyncio.Event) -> None:
         logger.info("stopping")
         # whatever hangs: the kubelet would send SIGKILL, and the node waits for us meanwhile
-        killer = threading.Timer(self._settings.stop_within, os._exit, (0,))
+        killer = threading.Timer(self._settings.stop_within, logs.exit_now, (0,))
         killer.daemon = True
         killer.start()
         stop.set()

@@ -157,7 +157,7 @@ def test_refusals_are_tried_again_ever_more_slowly_and_logged_once(node: Node, s
     until(lambda: (agent.metric(errors) or 0) >= 6, what="six attempts")
     assert time.monotonic() - begun > 0.3, "the sixth comes 0.62 s after the first"
     attempts = [r for r in agent.log if r["message"] == "not registered"]
-    assert [r["level"] for r in attempts if r["level"] != "DEBUG"] == ["WARNING"]
+    assert [r["level"] for r in attempts if r["level"] != "debug"] == ["warning"]
 
 
 def test_a_register_that_hangs_stops_no_other_resource_and_no_probe(node: Node, start: Start, kubelet: Kubelet) -> None:

@@ -135,7 +135,7 @@ def test_an_outage_changes_nothing_for_the_kubelet_and_is_caught_up(
     record = agent.wait_said("the inventory is not written")
     assert "503 down for a while" in record["error"]
     until(lambda: (agent.metric("device_agent_report_errors_total") or 0) >= 3, what="tried again")
-    assert len(agent.said("the inventory is not written", level="WARNING")) == 1
+    assert len(agent.said("the inventory is not written", level="warning")) == 1
     api.down = False
     until(lambda: resource(api).get("allocated") == 1, what="caught up")
 

@@ -6,11 +6,12 @@ nodes or mounts at one container path (pkg/kubelet/cm/devicemanager/pod_devices.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 
 from device_agent.contract.document import Env, Resource
 from device_agent.contract.template import MissingAttributeError, Template, TemplateError, parse_template
+from device_agent.contract.values import dataclass
 from device_agent.runtime.errors import AllocationRefused
 from device_agent.select.unit import Grants, MountGrant, Unit
 
@@ -121,7 +122,7 @@ def _add(into: dict[str, dict[str, None]], name: str, value: str) -> None:
 
 
 def _joined(values: dict[str, dict[str, None]]) -> dict[str, str]:
-    return {name: ",".join(values[name]) for name in sorted(values)}
+    return {name: ",".join(values[name]) for name in sorted(values)} if values else {}
 
 
 def _render(text: str, position: int) -> str:

@@ -6,13 +6,15 @@ topped up at random, but an error rejects the pod. So nothing here fails, whatev
 that of a few sorts, and where pair scores are known (`topology`) of a search with a bound (`search`).
 """
 
+import dataclasses
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from device_agent.allocate import search
 from device_agent.allocate.topology import Affinity
 from device_agent.contract.document import Policy
+from device_agent.contract.values import dataclass
 
 _SEARCHED: Final = 10_000
 """The most that is searched in: devices asked for times groups of devices that differ. Beyond, NUMA nodes decide."""
@@ -27,7 +29,7 @@ class Place:
     replica: int
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class _Device:
     """One physical device in one question. `free`: its offered ids by replica; `given`: ids the container has of it.
 
@@ -81,28 +83,21 @@ def preferred(
 
 def _devices(pool: set[str], must: Sequence[str], places: Mapping[str, Place]) -> list[_Device]:
     """The devices of both, by id. One that has no free id left stays in: it says where the container is already."""
-    listed: dict[str, int] = {}
-    for place in places.values():
-        listed[place.device] = listed.get(place.device, 0) + 1
     devices: dict[str, _Device] = {}
-
-    def of(i: str) -> _Device:
-        place = places.get(i)
-        key = place.device if place else i
-        if (device := devices.get(key)) is None:
-            numa = place.numa_node if place else None
-            device = devices[key] = _Device(id=key, numa_node=numa, free=[], given=0, load=listed.get(key, 1))
-        return device
-
-    for i in must:
-        device = of(i)
-        device.given += 1
-        device.load -= 1
-    for i in pool:
-        device = of(i)
-        device.free.append(i)
-        device.load -= 1
+    for offered, ids in ((False, must), (True, pool)):
+        for i in ids:
+            place = places.get(i)
+            key, numa_node = (place.device, place.numa_node) if place else (i, None)
+            device = devices.get(key)
+            if device is None:
+                device = devices[key] = _Device(key, numa_node, [], 0, 0)
+            if offered:
+                device.free.append(i)
+            else:
+                device.given += 1
+    listed = Counter([place.device for place in places.values()])
     for device in devices.values():
+        device.load = listed.get(device.id, 1) - device.given - len(device.free)
         if len(device.free) > 1:
             device.free.sort(key=lambda i: (places[i].replica if i in places else 0, i))
     return [devices[key] for key in sorted(devices)]

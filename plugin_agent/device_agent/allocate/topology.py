@@ -13,10 +13,10 @@ over it small, whatever the number of devices.
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from device_agent.contract.values import dataclass
 from device_agent.select.unit import Unit
 
 LINK: Final = 1000

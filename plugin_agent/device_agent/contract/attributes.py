@@ -3,8 +3,9 @@
 import difflib
 import re
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from typing import Final
+
+from device_agent.contract.values import dataclass
 
 PCI: Final = "pci"
 SYSFS: Final = "sysfs"

@@ -7,12 +7,13 @@ Meaning and bounds of each field: the CRD's descriptions; what may be wrong beyo
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 
 from device_agent.contract import attributes
 from device_agent.contract.codec import ShapeError, decode, encode
+from device_agent.contract.values import dataclass
 
 T = TypeVar("T")
 

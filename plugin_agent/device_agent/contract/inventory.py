@@ -5,12 +5,14 @@ a list with a count in its `…_omitted` is not the whole list, and an empty one
 Times are RFC 3339 in UTC with whole seconds, as the API has them.
 """
 
+import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from device_agent.contract.codec import ABSENT_IF_EMPTY, decode
 from device_agent.contract.reasons import DeviceHealth
+from device_agent.contract.values import dataclass
 
 KIND = "NodeDeviceInventory"
 
@@ -29,7 +31,7 @@ class PodResources(StrEnum):
     UNAVAILABLE = "Unavailable"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class InventorySpec:
     """Whose inventory it is. It never changes."""
 
@@ -37,7 +39,7 @@ class InventorySpec:
     config_name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class InventorySummary:
     """Numbers over all resources. They count everything, whatever was cut from the lists.
 
@@ -50,7 +52,7 @@ class InventorySummary:
     allocated: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class InventoryResource:
     """One resource name on the node. The counts are of all its devices, whatever was cut from the list of devices.
 
@@ -87,7 +89,7 @@ class InventoryHolder:
     container: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class InventoryDevice:
     """One physical device under one resource name. `id`: as the kubelet knows its first replica.
 
@@ -108,7 +110,7 @@ class InventoryDevice:
     allocated_to: tuple[InventoryHolder, ...] = field(default=(), metadata=ABSENT_IF_EMPTY)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class InventoryExclusion:
     """What a source found and the node does not serve. `reason`: a word of `reasons.ExclusionReason`."""
 
@@ -119,7 +121,7 @@ class InventoryExclusion:
     message: str = field(default="", metadata=ABSENT_IF_EMPTY)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class InventoryStatus:
     """What the agent found and serves.
 

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from device_agent.contract.values import dataclass
 
 POSITION: Final = "position"
 """`{position}`: the device's number within the container, from 0."""

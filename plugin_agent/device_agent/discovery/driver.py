@@ -5,10 +5,10 @@ feed asks it before the scan, on the event loop, and hands over what it was told
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 from device_agent.contract.document import Document
+from device_agent.contract.values import dataclass
 from device_agent.discovery.source import Source
 from device_agent.discovery.sysfs_tree import SysfsTree
 

@@ -4,16 +4,15 @@ The agent opens each library that it has by its `DriverSetup`. Nothing else in t
 """
 
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
-from prometheus_client import CollectorRegistry
-
 from device_agent.contract.document import Document, HealthRules
+from device_agent.contract.values import dataclass
 from device_agent.discovery.driver import DriverFeed
 from device_agent.discovery.driver_news import DriverNews
 from device_agent.discovery.source import Roots
 from device_agent.health.news import Code, Ruling
+from device_agent.runtime.exposition import Registry
 from device_agent.runtime.settings import Settings
 from device_agent.table.snapshot import TableSnapshot
 
@@ -43,7 +42,7 @@ class DriverHost:
 
     roots: Roots
     settings: Settings
-    registry: CollectorRegistry
+    registry: Registry
     config: str
 
 

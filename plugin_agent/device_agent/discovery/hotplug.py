@@ -9,9 +9,10 @@ import asyncio
 import errno
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
+
+from device_agent.contract.values import dataclass
 
 NETLINK_KOBJECT_UEVENT: Final = 15  # linux/netlink.h
 KERNEL_GROUP: Final = 1

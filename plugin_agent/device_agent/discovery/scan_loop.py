@@ -13,11 +13,11 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
 from device_agent.contract.document import Document
+from device_agent.contract.values import dataclass
 from device_agent.discovery.driver import DriverFeed, Opener
 from device_agent.discovery.hotplug import UeventSocket
 from device_agent.discovery.scan_errors import ScanErrors

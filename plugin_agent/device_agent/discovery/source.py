@@ -1,10 +1,10 @@
 """What every source of devices is to the scan, and where on the node sources look."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from device_agent.contract.document import DeviceEntry
+from device_agent.contract.values import dataclass
 from device_agent.select.found import FoundDevice
 
 

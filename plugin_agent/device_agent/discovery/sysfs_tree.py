@@ -8,11 +8,11 @@ import os
 import posixpath
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from device_agent.contract import attributes
 from device_agent.contract.reasons import DeviceReason
+from device_agent.contract.values import dataclass
 from device_agent.discovery.boundary import Boundary
 from device_agent.discovery.host_tree import DevTree, HostTree, UnreadableError
 from device_agent.discovery.source import Roots

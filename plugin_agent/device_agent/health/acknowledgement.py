@@ -10,12 +10,12 @@ other moment may have failures before it that nobody was told of.
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Final
 
 from device_agent.contract.times import since_text
+from device_agent.contract.values import dataclass
 from device_agent.health.conditions import Conditions
 from device_agent.select.unit import Unit
 

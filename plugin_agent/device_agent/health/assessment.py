@@ -4,13 +4,13 @@ Everything that it has failed with is told, and the time is that of the newest: 
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 from device_agent.contract.document import HealthRules
 from device_agent.contract.reasons import DeviceReason
 from device_agent.contract.times import since_text
+from device_agent.contract.values import dataclass
 from device_agent.health.state_machine import Condition, Failure, State
 
 MAX_TOLD: Final = 512

@@ -5,11 +5,11 @@ library's devices is kept in one way.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from device_agent.contract.document import Clears, HealthRules
+from device_agent.contract.values import dataclass
 
 NO_ACTION: Final = "None"
 """The driver's word for: nothing is to be done."""

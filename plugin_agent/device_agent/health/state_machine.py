@@ -10,12 +10,13 @@ No row is driven by a clock, so no timer gives a broken device back.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
 from device_agent.contract.document import Clears, HealthRules
+from device_agent.contract.values import dataclass
 from device_agent.health.news import NO_ACTION, UNKNOWN_LOAD, Answer, Check, Code, DriverLoad, Ruling
 
 

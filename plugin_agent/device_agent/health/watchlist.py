@@ -1,14 +1,15 @@
 """The conditions that are watched, by entry and name, and what only this process knows of each of them."""
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
 from device_agent.contract.document import HealthRules
 from device_agent.contract.reasons import DeviceReason
+from device_agent.contract.values import dataclass
 from device_agent.health.news import Answer, Check, DriverLoad
 from device_agent.health.state_machine import Condition, checked, over, with_failures
 
@@ -37,7 +38,7 @@ class Record:
     condition: Condition
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class Watched:
     """One condition. `counted`: when a check counted last, monotonic seconds.
 

@@ -61,21 +61,18 @@ def device_list(devices: Sequence[Advertised]) -> dp.ListAndWatchResponse:
     return answer
 
 
-def container_answer(response: injection.ContainerResponse) -> dp.ContainerAllocateResponse:
-    """What one container gets, as a message."""
-    return dp.ContainerAllocateResponse(
-        envs=response.envs,
-        mounts=[
-            dp.Mount(container_path=m.container_path, host_path=m.host_path, read_only=m.read_only)
-            for m in response.mounts
-        ],
-        devices=[
-            dp.DeviceSpec(container_path=n.container_path, host_path=n.host_path, permissions=n.permissions)
-            for n in response.devices
-        ],
-        annotations=response.annotations,
-        cdi_devices=[dp.CDIDevice(name=name) for name in response.cdi_devices],
-    )
+def fill(message: dp.ContainerAllocateResponse, response: injection.ContainerResponse) -> None:
+    """Writes what one container gets into its message."""
+    for name, value in response.envs.items():
+        message.envs[name] = value
+    for name, value in response.annotations.items():
+        message.annotations[name] = value
+    for mount in response.mounts:
+        message.mounts.add(container_path=mount.container_path, host_path=mount.host_path, read_only=mount.read_only)
+    for node in response.devices:
+        message.devices.add(container_path=node.container_path, host_path=node.host_path, permissions=node.permissions)
+    for name in response.cdi_devices:
+        message.cdi_devices.add(name=name)
 
 
 class ResourceServer:
@@ -252,7 +249,7 @@ class ResourceServer:
         answer = dp.AllocateResponse()
         try:
             for container in request.container_requests:
-                answer.container_responses.append(self._one_container(container.devices_ids))
+                fill(answer.container_responses.add(), self._one_container(tuple(container.devices_ids)))
         except AllocationRefused as refused:
             self._metrics.allocated(self.resource, seconds=time.monotonic() - begun, error=True)
             logger.warning("allocation refused", extra={"resource": self.resource, "error": str(refused)})
@@ -262,16 +259,11 @@ class ResourceServer:
         self._books.append((request, time.monotonic() - begun))
         return answer
 
-    def _one_container(self, ids: Sequence[str]) -> dp.ContainerAllocateResponse:
-        ticket = self._table.allocation_begun(self.resource, ids, now=time.monotonic())
-        handed_out = False
-        try:
-            units = self._table.units_of(self.resource, ids)
-            answer = container_answer(injection.respond(self._table.entry(self.resource), units))
-            handed_out = True
-        finally:
-            self._table.allocation_ended(ticket, now=time.monotonic(), handed_out=handed_out)
-        return answer
+    def _one_container(self, ids: Sequence[str]) -> injection.ContainerResponse:
+        units = self._table.units_of(self.resource, ids)
+        response = injection.respond(self._table.entry(self.resource), units)
+        self._table.handed_out(self.resource, ids, now=time.monotonic())
+        return response
 
     def _write_books(self) -> None:
         """Log, metrics and the question for holders: a pod waits for its answer, nobody for these."""

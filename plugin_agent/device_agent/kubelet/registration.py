@@ -11,7 +11,6 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -20,6 +19,7 @@ import grpc
 import grpc.aio
 
 from device_agent.contract.reasons import NodeReason
+from device_agent.contract.values import dataclass
 from device_agent.kubelet import plugin, rpc, sockets
 from device_agent.kubelet.allocatable import Ids, Question, foreign_message
 from device_agent.kubelet.proto import deviceplugin_pb2 as dp

@@ -4,13 +4,13 @@ Generated stubs would add a guard on grpcio's version and an untyped class for e
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
+from device_agent.contract.values import dataclass
 from device_agent.kubelet.proto import deviceplugin_pb2 as dp
 from device_agent.kubelet.proto import podresources_pb2 as pr
 

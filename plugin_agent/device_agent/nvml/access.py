@@ -4,8 +4,9 @@ Advice never names what is set already, nor a path inside the agent's container.
 """
 
 import json
-from dataclasses import dataclass
 from typing import Final
+
+from device_agent.contract.values import dataclass
 
 LIBRARY: Final = "libnvidia-ml.so.1"
 

@@ -3,16 +3,18 @@
 Everything here blocks and belongs to one thread at a time; `session` gives it one.
 """
 
+import dataclasses
 import logging
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from device_agent.contract.reasons import DeviceReason
+from device_agent.contract.values import dataclass
 from device_agent.discovery.source import Roots
 from device_agent.nvml import library as nvml
 from device_agent.nvml.access import NOTHING_SET, Access
@@ -57,7 +59,7 @@ class EventCalls:
     wake: Callable[[], None]
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class _Known:
     """What was read of a GPU. `facts` or `link_states` None: to be read again; all else is of the last reading."""
 

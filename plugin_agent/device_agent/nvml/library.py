@@ -11,11 +11,11 @@ import importlib
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+from device_agent.contract.values import dataclass
 from device_agent.discovery.host_tree import HostTree
 from device_agent.nvml.access import LIBRARY, NOTHING_SET, Access, does_not_start
 from device_agent.runtime.errors import AgentError

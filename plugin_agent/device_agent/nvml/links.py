@@ -1,11 +1,12 @@
 """NVLinks between the GPUs that this process sees: from where each link of each GPU leads, and as pairs. Pure."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from typing import Final
 
 from device_agent.allocate.topology import Links, pair
+from device_agent.contract.values import dataclass
 from device_agent.nvml.model import Gpu, NvmlView
 
 LINK_TO_GPU: Final = 0

@@ -11,13 +11,11 @@ resource offers (the GPU under its partitions) an empty resource.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.metrics_core import Metric
-
+from device_agent.contract.values import dataclass
 from device_agent.nvml.model import GpuSample
+from device_agent.runtime.exposition import Family
 from device_agent.table.holders import Holder
 from device_agent.table.snapshot import DeviceState, TableSnapshot
 
@@ -51,18 +49,18 @@ _GAUGES: Final = (
 PREFIX: Final = "device_agent_gpu_"
 
 
-def families(samples: Iterable[GpuSample], snapshot: TableSnapshot) -> tuple[Metric, ...]:
+def families(samples: Iterable[GpuSample], snapshot: TableSnapshot) -> tuple[Family, ...]:
     """All series of one moment. Values that a device does not tell have none; neither have devices without a sample."""
     labels = _labels(snapshot)
     ordered = sorted(samples, key=lambda s: s.uuid)
     found = []
     for gauge in _GAUGES:
-        family = GaugeMetricFamily(PREFIX + gauge.name, gauge.help, labels=LABELS)
+        family = Family(PREFIX + gauge.name, gauge.help, "gauge", LABELS)
         for sample in ordered:
             value = getattr(sample, gauge.field)
             if value is not None:
                 for series in labels.get(sample.uuid) or (("", sample.uuid, "", "", ""),):
-                    family.add_metric(series, value)
+                    family.add(series, value)
         found.append(family)
     return tuple(found)
 
@@ -109,7 +107,7 @@ class GpuTelemetry:
                 self._samples, self._taken = samples, begun
             await asyncio.sleep(max(0.0, begun + self._interval - self._clock()))
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[Family]:
         """For the registry."""
         snapshot = self._snapshot
         if snapshot is not None and self._clock() - self._taken <= FRESH_INTERVALS * self._interval:

@@ -1,7 +1,9 @@
 """What NVML tells, as values. Nothing here calls the library."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
+
+from device_agent.contract.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

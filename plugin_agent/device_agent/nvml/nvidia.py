@@ -9,12 +9,13 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from device_agent.contract.attributes import NVML
 from device_agent.contract.document import Document, HealthRules, Resource
+from device_agent.contract.values import dataclass
 from device_agent.discovery.driver import NodeNames, Opener
 from device_agent.discovery.driver_library import DriverHost
 from device_agent.discovery.driver_news import DriverNews

@@ -7,17 +7,16 @@ own, and what fails is logged once and tried again.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from prometheus_client import CollectorRegistry
-
 from device_agent.contract.document import Document
+from device_agent.contract.values import dataclass
 from device_agent.nvml.metrics import GpuTelemetry
 from device_agent.nvml.model import GpuSample, NvmlView
 from device_agent.nvml.node_features import FeatureFile, labels, machine
+from device_agent.runtime.exposition import Registry
 from device_agent.runtime.worker import Worker, WorkerBusyError
 from device_agent.table.snapshot import TableSnapshot
 
@@ -40,9 +39,7 @@ NOTHING_WANTED: Final = Wanted()
 class GpuReport:
     """Does nothing that is not wanted. `config`: the DevicePluginConfig's name, which the label file is called by."""
 
-    def __init__(
-        self, wanted: Wanted, *, registry: CollectorRegistry, config: str, sys: Path, sample_interval: float
-    ) -> None:
+    def __init__(self, wanted: Wanted, *, registry: Registry, config: str, sys: Path, sample_interval: float) -> None:
         self._telemetry = GpuTelemetry(interval=sample_interval) if wanted.metrics else None
         if self._telemetry is not None:
             registry.register(self._telemetry)

@@ -2,9 +2,9 @@
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
+from device_agent.contract.values import dataclass
 from device_agent.discovery.source import Roots
 
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")

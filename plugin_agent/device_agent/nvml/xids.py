@@ -8,10 +8,10 @@ Two kinds are Quiet: those that the catalogue decides by further bits, which NVM
 those that programs cause as well (109). If they need a reset, the driver's recovery action says so, which is polled.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 from device_agent.contract.document import Clears, HealthRules
+from device_agent.contract.values import dataclass
 from device_agent.health.news import Code, Ruling
 
 

@@ -1,17 +1,20 @@
 """The few requests that the agent makes to the API server, by the standard library: a client package costs 20 MiB.
 
 Blocking, for a thread of its own. Each request has its own connection and reads the token anew, as the kubelet
-rotates it.
+rotates it. The HTTP client is loaded in that thread, by the first request: devices are offered before.
 """
 
-import http.client
 import json
 import os
 import ssl
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
+
+from device_agent.contract.values import dataclass
+
+if TYPE_CHECKING:
+    from http.client import HTTPConnection
 
 _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -60,6 +63,8 @@ class ApiServer:
         Raises:
             ApiError: any other answer than 2xx, or none.
         """
+        from http.client import HTTPException  # noqa: PLC0415 - see the module
+
         try:
             connection = self._connection()
             try:
@@ -68,7 +73,7 @@ class ApiServer:
                 content = answer.read(_MAX_ANSWER)
             finally:
                 connection.close()
-        except (OSError, http.client.HTTPException, ValueError) as error:
+        except (OSError, HTTPException, ValueError) as error:
             raise ApiError(f"{method} {path}: {error}") from error
         if 200 <= answer.status < 300:
             try:
@@ -81,14 +86,16 @@ class ApiServer:
             retry_after=_seconds(answer.getheader("Retry-After")),
         )
 
-    def _connection(self) -> http.client.HTTPConnection:
+    def _connection(self) -> "HTTPConnection":
+        from http.client import HTTPConnection, HTTPSConnection  # noqa: PLC0415 - see the module
+
         parts = urlsplit(self.url)
         host = parts.hostname or ""
         if parts.scheme == "http":
-            return http.client.HTTPConnection(host, parts.port, timeout=self.timeout)
+            return HTTPConnection(host, parts.port, timeout=self.timeout)
         # made anew: the bundle is rotated like the token
         context = ssl.create_default_context(cafile=str(self.ca_file))
-        return http.client.HTTPSConnection(host, parts.port, timeout=self.timeout, context=context)
+        return HTTPSConnection(host, parts.port, timeout=self.timeout, context=context)
 
     def _headers(self, kind: str) -> dict[str, str]:
         headers = {"Accept": JSON, "Content-Type": kind, "User-Agent": "device-agent"}
@@ -97,7 +104,7 @@ class ApiServer:
         except OSError:
             token = ""  # the server's 401 says what is wrong
         if not (token.isascii() and token.isprintable()):
-            raise ValueError(f"there is no token in {self.token_file}")  # http.client's own error would show it
+            raise ValueError(f"there is no token in {self.token_file}")  # the client's own error would show it
         if token:
             headers["Authorization"] = f"Bearer {token}"
         return headers

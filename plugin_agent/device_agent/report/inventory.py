@@ -5,7 +5,7 @@ One table snapshot, and what the process knows beside it, become the object's st
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -25,6 +25,7 @@ from device_agent.contract.inventory import (
 )
 from device_agent.contract.reasons import DeviceHealth, NodeReason
 from device_agent.contract.times import since_text
+from device_agent.contract.values import dataclass
 from device_agent.select.unit import Excluded
 from device_agent.table.snapshot import DeviceState, Health, ResourceState, TableSnapshot
 

@@ -4,10 +4,11 @@ A source hands over everything that selection must know of a device. So selectio
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from device_agent.contract.document import Match
 from device_agent.contract.reasons import DeviceReason, ExclusionReason
+from device_agent.contract.values import dataclass
 from device_agent.select.kernel_names import matcher
 
 Problem = tuple[DeviceReason, str]

@@ -6,13 +6,13 @@ out with the reason, whatever becomes of the others.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from device_agent.contract import attributes, names
 from device_agent.contract.check import UNIT_NODE
 from device_agent.contract.document import Ownership, OwnNodes, Resource
 from device_agent.contract.reasons import ExclusionReason
 from device_agent.contract.template import parse_template
+from device_agent.contract.values import dataclass
 from device_agent.select import grants
 from device_agent.select.found import FoundDevice, Problem
 from device_agent.select.grants import UnusableDeviceError

@@ -6,8 +6,8 @@ itself: its own nodes stop at the next object that it reports.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from device_agent.contract.values import dataclass
 from device_agent.select.found import FoundDevice
 from device_agent.select.places import Places
 

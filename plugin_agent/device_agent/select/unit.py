@@ -4,10 +4,11 @@ All files are looked at and all placeholders rendered at scan time, so that Allo
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from device_agent.contract.reasons import DeviceReason, ExclusionReason
+from device_agent.contract.values import dataclass
 
 
 class Identity(StrEnum):

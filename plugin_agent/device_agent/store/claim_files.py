@@ -8,10 +8,10 @@ Calls block on the disk and come one at a time. None of them raises for what is 
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from device_agent.contract.values import dataclass
 from device_agent.store.files import private, write_whole
 from device_agent.store.node_state import DIRECTORY
 from device_agent.table import claims

@@ -6,12 +6,12 @@ A configuration that cannot be used changes nothing but the error that the inven
 
 import hashlib
 import logging
-from dataclasses import dataclass
 from pathlib import Path
 
 from device_agent.contract.check import problems
 from device_agent.contract.document import ContractError, Document, parse
 from device_agent.contract.names import MAX_DOCUMENT_BYTES
+from device_agent.contract.values import dataclass
 from device_agent.runtime.worker import Worker, WorkerBusyError
 from device_agent.store.node_state import NodeState
 

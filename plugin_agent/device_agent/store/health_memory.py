@@ -6,12 +6,12 @@ nothing any more.
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from device_agent.contract.codec import ShapeError, decode, encode
 from device_agent.contract.document import Clears
+from device_agent.contract.values import dataclass
 from device_agent.health.news import Code, DriverLoad, Ruling
 from device_agent.health.state_machine import Condition, Failure, State
 from device_agent.health.watchlist import Kind, Record

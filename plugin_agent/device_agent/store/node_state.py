@@ -13,13 +13,13 @@ serves without its memory, and says what is wrong with it.
 import hashlib
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from device_agent.contract.check import problems
 from device_agent.contract.document import ContractError, Document, parse
 from device_agent.contract.names import MAX_DOCUMENT_BYTES
+from device_agent.contract.values import dataclass
 from device_agent.health.watchlist import Kind, Record
 from device_agent.store import health_memory as healthmemory
 from device_agent.store.files import private, write_whole

@@ -5,9 +5,10 @@ one the id itself is all there is.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from device_agent.contract.document import Ownership, Resource
+from device_agent.contract.values import dataclass
 from device_agent.table.claims import Claim, Claims
 from device_agent.table.device import Device, Key, ghost, split_replica
 from device_agent.table.lists import Ids, Leaving

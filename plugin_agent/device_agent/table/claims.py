@@ -6,14 +6,16 @@ down what it is about to offer, and reads what it wrote before, and what the age
 claim by itself keeps nothing from anybody: it counts while PodResources lists one of its ids.
 """
 
+import dataclasses
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Any, Final, NamedTuple, TypeVar
 
 from device_agent.contract.codec import ShapeError, decode, encode
 from device_agent.contract.names import MAX_ID, MAX_IDS, replica_id
+from device_agent.contract.values import dataclass
 from device_agent.select.unit import Grants, Identity, Unit
 from device_agent.table.device import Key, split_replica
 from device_agent.table.usage import UNSEEN_SECONDS, Usage
@@ -124,7 +126,7 @@ class Found(NamedTuple):
     replica: int
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Claims:
     """Those of this object (`own`), and those of other objects' agents on the node (`others`).
 

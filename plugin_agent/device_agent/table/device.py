@@ -1,9 +1,9 @@
 """What a device is, and how it stands. Values alone: the table (`device_table`) is the only one to replace them."""
 
-from dataclasses import dataclass
 from datetime import datetime
 
 from device_agent.contract.document import Resource
+from device_agent.contract.values import dataclass
 from device_agent.select.unit import Grants, Identity, Unit
 from device_agent.table.snapshot import Health
 

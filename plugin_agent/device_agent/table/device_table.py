@@ -1,7 +1,7 @@
 """The device table: the one state of the agent, from which everything it tells anybody is read.
 
-Events go in (a selection, news of the devices' health, an answer of PodResources, the begin and end of an Allocate, a
-list that was written to the kubelet, a configuration). Lists for the kubelet and snapshots for reports come out. No
+Events go in (a selection, news of the devices' health, an answer of PodResources, an Allocate that gave out ids, a list
+that was written to the kubelet, a configuration). Lists for the kubelet and snapshots for reports come out. No
 I/O and no clock: `now` is monotonic seconds, `wall` an aware datetime, and both come with the event.
 
 The table is the one writer. All that it knows is frozen values, which nobody else replaces; every rule is a function
@@ -158,14 +158,9 @@ class DeviceTable:
             self._links = {pair: count for of in self._links_of.values() for pair, count in of.items()}
             self._lists = lists.with_links(self._lists, self._links)
 
-    def allocation_begun(self, resource: str, ids: Sequence[str], *, now: float) -> int:  # noqa: ARG002
-        """An Allocate is being answered; the ticket is for `allocation_ended`. There is no call for a release."""
-        self._usage = self._usage.begin(resource, ids)
-        return self._usage.last_ticket
-
-    def allocation_ended(self, ticket: int, *, now: float, handed_out: bool) -> None:
-        """The answer is on its way. `handed_out`: the ids were granted."""
-        self._usage = self._usage.end(ticket, now=now, handed_out=handed_out)
+    def handed_out(self, resource: str, ids: Sequence[str], *, now: float) -> None:
+        """An Allocate gave out these ids; the answer is on its way."""
+        self._usage = self._usage.handed_out(resource, ids, now=now)
 
     def told(self, resource: str, listed: Sequence[Advertised], *, now: float) -> None:
         """This list was written on the resource's stream: it replaces what the kubelet had (contract 1.3).

@@ -1,10 +1,10 @@
 """Why a device that the last selection does not have is still listed. Pure."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from device_agent.contract.document import Resource
 from device_agent.contract.reasons import DeviceReason
+from device_agent.contract.values import dataclass
 from device_agent.select.unit import Excluded, Selection, Unit
 from device_agent.table.device import Device, Key
 from device_agent.table.hardware import HardwareIndex

@@ -18,21 +18,26 @@ def units_of(
         UnknownDevice: not an id of the resource.
         UnavailableDevice: the device is gone, or not offered under this id.
     """
+    units = []
     asked: dict[str, list[str]] = {}
     for i in ids:
-        if i not in owners:
+        row = owners.get(i)
+        if row is None:
             raise UnknownDevice(resource, i)
-        asked.setdefault(owners[i].device.unit.id, []).append(i)
+        unit = row.device.unit
+        units.append((i, unit))
+        asked.setdefault(unit.id, []).append(i)
     for of_one in asked.values():
         _refuse(resource, of_one, owners[of_one[0]], usage)
-    return tuple((i, owners[i].device.unit) for i in ids)
+    return tuple(units)
 
 
 def _refuse(resource: str, ids: Sequence[str], row: Row, usage: Usage) -> None:
     standing = row.standing
     if not row.device.present or standing.reason == DeviceReason.HELD_AS:
         raise UnavailableDevice(resource, ids[0], reason=standing.reason, message=standing.message)
-    if not row.ids.leaving.keys().isdisjoint(ids) or _overused(row, ids, usage):
+    leaving = row.ids.leaving
+    if leaving and (not leaving.keys().isdisjoint(ids) or _overused(row, ids, usage)):
         text = "more replicas are in use than it has now"
         raise UnavailableDevice(resource, ids[0], reason=DeviceReason.HELD_AS, message=text)
 
@@ -42,8 +47,6 @@ def _overused(row: Row, ids: Collection[str], usage: Usage) -> bool:
 
     An id that stays healthy for its holder's sake may be free again by now and chosen anew.
     """
-    if not row.ids.leaving:
-        return False
     name = row.device.unit.resource
     used = {i for i in (*row.ids.current, *row.ids.leaving) if usage.busy(name, i)}
     return len(used.union(ids)) > len(row.ids.current)

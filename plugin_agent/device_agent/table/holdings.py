@@ -5,8 +5,8 @@ process of its agent, or the agent of another object.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
+from device_agent.contract.values import dataclass
 from device_agent.select.unit import Unit
 from device_agent.table.claims import Claims
 from device_agent.table.device import Device, Key

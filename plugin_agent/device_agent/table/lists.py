@@ -6,14 +6,16 @@ way of serving needs is here: `Ids`, the ids of one device; `ResourceList`, all 
 has heard of them.
 """
 
+import dataclasses
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Final, NamedTuple
 
 from device_agent.allocate.preferred import Place
 from device_agent.allocate.topology import Affinity, Links, affinity, spot_of
 from device_agent.contract.names import replica_id
+from device_agent.contract.values import dataclass
 from device_agent.select.unit import Unit
 from device_agent.table.device import Device, Key, Standing
 from device_agent.table.snapshot import Advertised, Health
@@ -115,7 +117,7 @@ class Row(NamedTuple):
         return standing.health is Health.HEALTHY and device_id not in standing.withheld and device_id not in leaving
 
 
-@dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False)
 class ResourceList:
     """One resource name, from `rows`, its devices by id, and `hints`, whether the kubelet gets NUMA nodes.
 

@@ -1,9 +1,8 @@
 """Which resource names a configuration gives. Pure."""
 
-from dataclasses import dataclass
-
 from device_agent.contract.document import Document
 from device_agent.contract.template import parse_template
+from device_agent.contract.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

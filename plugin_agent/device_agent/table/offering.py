@@ -5,10 +5,10 @@ or id is offered under no other, nor more often than it has replicas: whatever w
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 
 from device_agent.contract.reasons import DeviceReason
+from device_agent.contract.values import dataclass
 from device_agent.health.conditions import Conditions
 from device_agent.table.device import Device, Key, Standing
 from device_agent.table.gone import Cause

@@ -1,9 +1,10 @@
 """Which devices are there: what one scan makes of those that are known. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from device_agent.contract.document import Ownership, Resource
+from device_agent.contract.values import dataclass
 from device_agent.select.unit import Unit
 from device_agent.table.device import Device, Key
 from device_agent.table.lists import Ids

@@ -2,19 +2,18 @@
 
 Dropping an id that may be allocated is what must never happen: kubelets from 1.34 on dereference the missing entry
 (pkg/kubelet/cm/devicemanager: manager.go after Allocate, topology_hints.go after a restart). So an id leaves in two
-steps. First the kubelet is told that it is Unhealthy. It is gone when a List begun after that shows it free, no
-Allocate of it is in flight, and it was not handed out within the last hour without ever appearing in a List. A
-resource whose entry left the configuration goes as a whole once none of its ids is in use: the kubelet keeps the
-entries of a plugin that disconnects. A device that vanished stays listed for its entry's removal grace at least, free
-or not: one that returns in time was never gone.
+steps. First the kubelet is told that it is Unhealthy. It is gone when a List begun after that shows it free, and it
+was not handed out within the last hour without ever appearing in a List. A resource whose entry left the configuration
+goes as a whole once none of its ids is in use: the kubelet keeps the entries of a plugin that disconnects. A device
+that vanished stays listed for its entry's removal grace at least, free or not: one that returns in time was never gone.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from device_agent.contract.document import Resource
 from device_agent.contract.reasons import DeviceReason
+from device_agent.contract.values import dataclass
 from device_agent.table.device import Device, Key, Standing
 from device_agent.table.lists import Ids, Told
 from device_agent.table.usage import Usage

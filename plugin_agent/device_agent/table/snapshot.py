@@ -1,10 +1,11 @@
 """What the device table tells others, as values of one moment: the kubelet's list, and the state for reports."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from enum import StrEnum
 
+from device_agent.contract.values import dataclass
 from device_agent.select.unit import Excluded, Unit
 from device_agent.table.holders import Holder
 

@@ -39,6 +39,10 @@ class Group:
     stamps: tuple[str, ...] = ()  # `-X` values; {version} {major} {minor} of the module, {k8s_minor} of Kubernetes
     output: str = ""  # the program's file, where Go's own choice would be another
     package: str = "tool"
+    at: str = ""  # where its go.mod is, seen from ../modules, unless in the folder of its name
+
+    def source(self, modules: Path) -> Path:
+        return modules / (self.at or self.name)
 
 
 _VERSION = "k8s.io/component-base/version"
@@ -114,6 +118,15 @@ GROUPS = {
             minutes=1,
             cgo=True,
         ),
+        Group(
+            name="goplugin",
+            module="",
+            programs=("goplugin",),
+            minutes=0.8,
+            output="goplugin",
+            package=".",
+            at="../../bench/goplugin",
+        ),
     )
 }
 CONTROL_PLANE = ("k8s", "etcd")
@@ -131,7 +144,7 @@ def version(module_file: Path, module: str) -> str:
 def link_flags(group: Group, *, modules: Path) -> str:
     values: dict[str, str] = {}
     if group.module:
-        pinned = version(modules / group.name / "go.mod", group.module)
+        pinned = version(group.source(modules) / "go.mod", group.module)
         major, minor = pinned.removeprefix("v").split(".")[:2]
         values = {"version": pinned, "major": major, "minor": minor}
     if any("{k8s_minor}" in stamp for stamp in group.stamps):
@@ -144,7 +157,7 @@ def stamp(group: Group, *, go_version: str, modules: Path = places.MODULES) -> s
     digest = hashlib.sha256()
     settings = (go_version, *_FLAGS, group.tags, str(group.cgo), group.output, link_flags(group, modules=modules))
     digest.update("\0".join(settings).encode())
-    for file in sorted((modules / group.name).iterdir()):
+    for file in sorted(group.source(modules).iterdir()):
         digest.update(b"\0" + file.name.encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -186,7 +199,7 @@ def _build_all(missing: list[str]) -> None:
     say(f"building the cluster's programs, about {max(1, expected):.0f} min on two idle cores, kept in {_root()}")
     for number, name in enumerate(missing, start=1):
         group = GROUPS[name]
-        pinned = version(places.MODULES / name / "go.mod", group.module) if group.module else ""
+        pinned = version(group.source(places.MODULES) / "go.mod", group.module) if group.module else ""
         about = f"about {group.minutes:.0f} min" if group.minutes >= 1 else "less than a minute"
         say(f"building {' '.join(filter(None, [name, pinned]))} ({number}/{len(missing)}), {about} ...")
         started = time.monotonic()
@@ -203,7 +216,7 @@ def _build_one(group: Group, *, compiled: Path) -> None:
         command = ["go", "build", "-tags", group.tags, "-ldflags", link_flags(group, modules=places.MODULES)]
         done = subprocess.run(
             [*command, "-o", f"{unfinished}/{group.output}", group.package],
-            cwd=places.MODULES / group.name,
+            cwd=group.source(places.MODULES),
             env=_go_environment(group, compiled=compiled),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -238,7 +251,7 @@ def _go_environment(group: Group, *, compiled: Path) -> dict[str, str]:
 def _go_version(group: str) -> str:
     if not shutil.which("go"):
         raise LocalClusterError("Go is needed to build the cluster's programs: install Go 1.26 or newer, as `go`")
-    return run(["go", "env", "GOVERSION"], cwd=places.MODULES / group).strip()
+    return run(["go", "env", "GOVERSION"], cwd=GROUPS[group].source(places.MODULES)).strip()
 
 
 def _missing(names: Sequence[str]) -> list[str]:

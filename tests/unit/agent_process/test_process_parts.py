@@ -2,15 +2,11 @@
 
 import asyncio
 import contextlib
-import json
 import logging
 import socket
 import stat
-import struct
 import tempfile
 import threading
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +17,7 @@ from device_agent.kubelet.podresources import holders
 from device_agent.kubelet.proto import podresources_pb2 as pr
 from device_agent.report.api_client import ApiError, ApiServer
 from device_agent.report.transitions import Transitions
-from device_agent.runtime import metrics as telemetry
+from device_agent.runtime import directory_watch
 from device_agent.runtime.directory_watch import DirectoryWatch
 from device_agent.runtime.settings import SettingError, Settings
 from device_agent.runtime.worker import Worker, WorkerBusyError
@@ -208,6 +204,59 @@ async def test_a_missing_directory_is_polled(folder: Path) -> None:
             await watch.wait(seconds=60)
 
 
+async def test_changes_while_nobody_waits_are_one_return(folder: Path) -> None:
+    watch = DirectoryWatch(folder)
+    with contextlib.closing(watch):
+        await watch.wait(seconds=60)
+        for n in range(1000):
+            (folder / str(n)).touch()
+        async with asyncio.timeout(5):
+            await watch.wait(seconds=60)
+        await _drained(watch)
+
+
+async def test_writes_count_where_they_are_asked_for(folder: Path) -> None:
+    (folder / "a").touch()
+    names, writes = DirectoryWatch(folder, writes=False), DirectoryWatch(folder)
+    with contextlib.closing(names), contextlib.closing(writes):
+        await names.wait(seconds=60)
+        await writes.wait(seconds=60)
+        waiting = asyncio.ensure_future(names.wait(seconds=60))
+        await _woken(writes, lambda: (folder / "a").write_text("x"))
+        assert not waiting.done()
+        (folder / "b").touch()
+        await asyncio.wait_for(waiting, 5)
+
+
+async def test_without_inotify_the_directory_is_polled_and_that_is_told_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class NoneLeft:
+        def __init__(self, path: Path, *, mask: int) -> None:
+            raise OSError(24, "Too many open files", str(path))
+
+    monkeypatch.setattr(directory_watch, "_Inotify", NoneLeft)
+    watch = DirectoryWatch(folder)
+    for _ in range(3):
+        await watch.wait(seconds=0.01)
+    assert [r.message for r in caplog.records] == ["no inotify, polling alone"]
+
+
+async def test_a_watch_that_is_closed_keeps_no_file_open(folder: Path) -> None:
+    def open_files() -> int:
+        return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+    before = open_files()
+    watch = DirectoryWatch(folder)
+    await watch.wait(seconds=60)
+    assert open_files() == before + 1
+    watch.close()
+    assert open_files() == before
+    with pytest.raises(FileNotFoundError):
+        directory_watch._Inotify(folder / "none", mask=0x100)
+    assert open_files() == before
+
+
 async def _drained(watch: DirectoryWatch) -> None:
     """Until nothing is left over from earlier changes."""
     loop = asyncio.get_running_loop()
@@ -216,82 +265,6 @@ async def _drained(watch: DirectoryWatch) -> None:
         await watch.wait(seconds=0.05)
         if loop.time() - begun >= 0.05:
             return
-
-
-# Probes
-
-
-@pytest.fixture
-def probes() -> Iterator[tuple[telemetry.Metrics, str]]:
-    metrics = telemetry.Metrics(version="1")
-    server = telemetry.ProbeServer(("127.0.0.1", 0), metrics=metrics, healthy_within=10)
-    server.start()
-    yield metrics, f"http://127.0.0.1:{server.port}"
-    server.stop()
-
-
-def fetched(url: str) -> tuple[int, str]:
-    try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read().decode()
-
-
-def test_health_is_that_the_loop_turns_and_nothing_else(probes: tuple[telemetry.Metrics, str]) -> None:
-    metrics, url = probes
-    metrics.publish((), missing=("everything",))
-    metrics.turned()
-    assert fetched(f"{url}/healthz") == (200, "ok\n")
-    metrics.status.turned -= 11
-    code, text = fetched(f"{url}/healthz")
-    assert code == 503
-    assert text.startswith("the loop has not turned for 11 s")
-
-
-def test_readiness_says_what_is_missing(probes: tuple[telemetry.Metrics, str]) -> None:
-    metrics, url = probes
-    assert fetched(f"{url}/readyz") == (503, "the agent is starting\n")
-    metrics.publish((), missing=("a is not registered: x", "b is not registered: y"))
-    assert fetched(f"{url}/readyz") == (503, "a is not registered: x\nb is not registered: y\n")
-    metrics.publish((), missing=())
-    assert fetched(f"{url}/readyz") == (200, "ok\n")
-
-
-def test_a_resource_that_is_gone_leaves_no_series(probes: tuple[telemetry.Metrics, str]) -> None:
-    metrics, url = probes
-    count = telemetry.ResourceCount(resource="example.com/a", healthy=2, unhealthy=1, capacity=3, allocated=1)
-    metrics.publish((count,), missing=())
-    text = fetched(f"{url}/metrics")[1]
-    assert 'device_agent_devices{health="Unhealthy",resource="example.com/a"} 1.0' in text
-    metrics.publish((), missing=())
-    assert "example.com/a" not in fetched(f"{url}/metrics")[1]
-
-
-def test_without_a_host_both_address_families_answer() -> None:
-    metrics = telemetry.Metrics(version="1")
-    server = telemetry.ProbeServer(("", 0), metrics=metrics, healthy_within=10)
-    server.start()
-    try:
-        hosts = ["127.0.0.1", *(["[::1]"] if socket.has_dualstack_ipv6() else [])]
-        assert [fetched(f"http://{host}:{server.port}/healthz")[0] for host in hosts] == [200] * len(hosts)
-    finally:
-        server.stop()
-
-
-def test_a_client_that_goes_away_is_no_traceback(
-    probes: tuple[telemetry.Metrics, str], capfd: pytest.CaptureFixture[str]
-) -> None:
-    _, url = probes
-    port = int(url.rpartition(":")[2])
-    gone = struct.pack("ii", 1, 0)  # SO_LINGER of 0 s: close sends a reset
-    for _ in range(20):
-        with socket.create_connection(("127.0.0.1", port)) as client:
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, gone)
-            client.sendall(b"GET /metrics HTTP/1.1\r\n")
-    assert fetched(f"{url}/healthz")[0] == 200
-    assert capfd.readouterr().err == ""
 
 
 # The API server
@@ -351,40 +324,3 @@ def test_a_thousand_changes_at_once_are_a_few_lines(caplog: pytest.LogCaptureFix
     lines = said(caplog)
     assert len(lines) == 21
     assert lines[-1] == ("INFO", "more devices changed", "980")
-
-
-# The log
-
-
-def record(**fields: object) -> logging.LogRecord:
-    made = logging.makeLogRecord({"levelname": "INFO", "msg": "registered", "name": "x", "created": 0.0})
-    made.__dict__.update(fields)
-    return made
-
-
-@pytest.mark.parametrize(
-    ("style", "line"),
-    [
-        ("text", "1970-01-01T00:00:00.000Z INFO    registered resource=example.com/a error='two words'"),
-        (
-            "json",
-            {
-                "time": "1970-01-01T00:00:00.000Z",
-                "level": "INFO",
-                "logger": "x",
-                "message": "registered",
-                "resource": "example.com/a",
-                "error": "two words",
-            },
-        ),
-    ],
-)
-def test_a_log_line_is_a_constant_message_and_fields(style: str, line: object) -> None:
-    formatter = telemetry._Fields(as_json=style == "json")
-    made = formatter.format(record(resource="example.com/a", error="two words", msecs=0))
-    assert (json.loads(made) if style == "json" else made) == line
-
-
-def test_a_value_cannot_begin_a_line_of_its_own() -> None:
-    made = telemetry._Fields(as_json=False).format(record(error="a\nb", msecs=0))
-    assert made.endswith("registered error='a\\nb'")

@@ -16,6 +16,7 @@ from device_agent.contract.document import ContractError, Document
 from device_agent.discovery.scanner import Scanner
 from device_agent.discovery.source import Roots
 from device_agent.kubelet import plugin
+from device_agent.kubelet.proto import deviceplugin_pb2 as dp
 from device_agent.report import inventory
 from device_agent.runtime.errors import AllocationRefused
 from device_agent.select.selection import select
@@ -158,7 +159,7 @@ def serve(document: Document, roots: Roots) -> None:
                 answer = injection.respond(entry, table.units_of(name, chosen))
             except AllocationRefused:
                 continue
-            plugin.container_answer(answer).SerializeToString()
+            plugin.fill(dp.ContainerAllocateResponse(), answer)
     observed = inventory.Observed(config_hash="", config_error="", registrations={})
     identity = inventory.AgentIdentity(node="n", config="c", config_uid="u", pool="p", version="1")
     inventory.build(table.snapshot(), observed, identity=identity, limit=64 * 1024)

@@ -6,14 +6,14 @@ import pytest
 from device_agent.contract.document import DeviceEntry, Document, NvmlSource, Resource
 from device_agent.nvml.model import NvmlView
 from device_agent.nvml.report import GpuReport, Wanted
-from prometheus_client import CollectorRegistry, generate_latest
+from device_agent.runtime.exposition import Registry
 from unit.nvml.telemetry_samples import gpu, offering, sample, view, whole
 
 NVIDIA = Document((Resource(name="nvidia.com/gpu", devices=(DeviceEntry(nvml=NvmlSource()),)),))
 
 
-def report(tmp_path, **wanted) -> tuple[GpuReport, CollectorRegistry]:
-    registry = CollectorRegistry()
+def report(tmp_path, **wanted) -> tuple[GpuReport, Registry]:
+    registry = Registry()
     of = GpuReport(Wanted(**wanted), registry=registry, config="lab", sys=tmp_path, sample_interval=15.0)
     return of, registry
 
@@ -27,7 +27,7 @@ async def test_what_is_not_wanted_is_not_done(tmp_path):
     await asyncio.wait_for(gpus.sample(take), 5)
     gpus.publish(offering(whole(0)))
     await gpus.scanned(NVIDIA, view(gpu(0)), offering(whole(0)))
-    assert generate_latest(registry) == b""
+    assert registry.text() == ""
     assert list(tmp_path.iterdir()) == []
 
 
@@ -43,7 +43,7 @@ async def test_samples_are_exposed_with_the_tables_holders(tmp_path):
     task = asyncio.create_task(gpus.sample(once))
     await taken.wait()
     await asyncio.sleep(0)
-    assert b'pod="a",resource="nvidia.com/gpu"} 200.0' in generate_latest(registry)
+    assert 'pod="a",resource="nvidia.com/gpu"} 200.0' in registry.text()
     task.cancel()
 
 

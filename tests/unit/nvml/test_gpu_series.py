@@ -5,8 +5,8 @@ import asyncio
 from device_agent.nvml import metrics as gpumetrics
 from device_agent.nvml.metrics import GpuTelemetry, families
 from device_agent.nvml.model import GpuSample
+from device_agent.runtime.exposition import Registry
 from device_agent.table.holders import Holder
-from prometheus_client import CollectorRegistry, generate_latest
 from unit.nvml.telemetry_samples import GPU, MIG, offering, partition, sample, whole
 from unit.table.samples import NAME, Steps, resource, unit
 
@@ -120,9 +120,9 @@ def test_what_has_no_sample_or_does_not_tell_has_no_series():
 
 
 def exposed(telemetry: GpuTelemetry) -> list[str]:
-    registry = CollectorRegistry()
+    registry = Registry()
     registry.register(telemetry)
-    return [line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")]
+    return [line for line in registry.text().splitlines() if not line.startswith("#")]
 
 
 async def test_a_scrape_shows_the_last_sample_and_nothing_when_it_is_old():

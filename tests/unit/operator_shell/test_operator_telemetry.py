@@ -1,37 +1,11 @@
-"""Logs, metrics and probes."""
-
-import json
-import logging
-import sys
+"""Metrics and probes."""
 
 from aiohttp import ClientSession
 from device_agent.contract.inventory import InventoryResource, InventoryStatus
 from device_agent.contract.status import ConditionStatus, ConfigCondition, ConfigStatus, PoolNodes, PoolStatus
-from device_operator.runtime.logs import JsonFormatter, TextFormatter
 from device_operator.runtime.metrics import Telemetry
 from device_operator.runtime.probes import Health, serve
 from prometheus_client import generate_latest
-
-
-def record(**extra: object) -> logging.LogRecord:
-    made = logging.makeLogRecord({"name": "x", "levelname": "INFO", "msg": "created", "created": 0.0, **extra})
-    assert made.getMessage() == "created"
-    return made
-
-
-def test_text_is_one_line_with_its_fields() -> None:
-    line = TextFormatter().format(record(kind="DaemonSet", text='two "words"', none=None))
-    assert line == '1970-01-01T00:00:00.000Z INFO x created kind=DaemonSet text="two \\"words\\""'
-
-
-def test_json_carries_fields_and_exceptions() -> None:
-    try:
-        int("boom")
-    except ValueError:
-        info = sys.exc_info()
-    line = json.loads(JsonFormatter().format(record(config="lab", exc_info=info)))
-    assert (line["message"], line["config"], line["level"]) == ("created", "lab", "info")
-    assert "ValueError: invalid literal" in line["exception"]
 
 
 def test_devices_are_counted_by_pool_resource_and_health_until_the_object_is_gone() -> None:

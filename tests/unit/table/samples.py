@@ -102,10 +102,9 @@ class Steps:
         at = self.now if begun is None else begun
         return self.table.apply_holders(holders, begun=at, now=self.now, wall=wall(self.now))
 
-    def allocate(self, *ids: str, name: str = NAME, granted: bool = True) -> None:
+    def allocate(self, *ids: str, name: str = NAME) -> None:
         self.now += 1
-        ticket = self.table.allocation_begun(name, ids, now=self.now)
-        self.table.allocation_ended(ticket, now=self.now, handed_out=granted)
+        self.table.handed_out(name, ids, now=self.now)
 
     def send(self, name: str = NAME) -> dict[str, bool]:
         """ListAndWatch writes the list: id -> healthy."""

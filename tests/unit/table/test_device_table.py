@@ -162,9 +162,6 @@ def test_held_ids_name_devices_in_use_or_on_their_way_there():
     assert steps.table.held_ids() == {"b", "b::1"}  # even before the first scan
     steps.scan(unit("a"), unit("b", replicas=2), unit("c"))
     steps.allocate("c")
-    ticket = steps.table.allocation_begun(NAME, ["a"], now=steps.now)
-    assert steps.table.held_ids() == {"a", "b", "b::1", "c"}
-    steps.table.allocation_ended(ticket, now=steps.now, handed_out=False)
     assert steps.table.held_ids() == {"b", "b::1", "c"}
 
 

@@ -58,7 +58,7 @@ class Node(RuleBasedStateMachine):
         self.present = set(HARDWARE)
         self.kubelet: dict[str, dict[str, bool]] = {}
         self.writing: dict[str, tuple[Advertised, ...]] = {}
-        self.allocating: dict[int, Grant] = {}
+        self.allocating: list[Grant] = []
         self.pods: list[Grant] = []
         self.lists: list[tuple[float, dict[str, dict[str, tuple[Holder, ...]]]]] = []
         self.since: dict[tuple[str, str], tuple[object, ...]] = {}
@@ -92,7 +92,7 @@ class Node(RuleBasedStateMachine):
         return [found for hardware in HARDWARE if (found := self.unit_of(hardware))]
 
     def grants(self) -> list[Grant]:
-        return [*self.pods, *self.allocating.values()]
+        return [*self.pods, *self.allocating]
 
     def used(self) -> set[tuple[str, str]]:
         return {(grant.resource, i) for grant in self.grants() for i in grant.ids}
@@ -194,14 +194,13 @@ class Node(RuleBasedStateMachine):
     def allocate(self, data: st.DataObject, count: int) -> None:
         name, first = data.draw(st.sampled_from(self.free()))
         ids = (first, *(i for n, i in self.free() if n == name and i != first))[:count]
-        ticket = self.table.allocation_begun(name, ids, now=self.now)
         try:
             units = tuple(found for _, found in self.table.units_of(name, ids))
         except AllocationRefused:
-            self.table.allocation_ended(ticket, now=self.now, handed_out=False)
             return
-        self.allocating[ticket] = Grant(name, ids, units, self.object)
-        self.held_once(self.allocating[ticket])
+        self.table.handed_out(name, ids, now=self.now)
+        self.allocating.append(Grant(name, ids, units, self.object))
+        self.held_once(self.allocating[-1])
 
     def held_once(self, grant: Grant) -> None:
         for mine in grant.units:
@@ -213,11 +212,9 @@ class Node(RuleBasedStateMachine):
     @precondition(lambda self: self.allocating)
     def end_allocation(self, data: st.DataObject, *, admitted: bool) -> None:
         """The kubelet may still reject the pod, for another resource or container, and tells nobody."""
-        ticket = data.draw(st.sampled_from(sorted(self.allocating)))
-        grant = self.allocating.pop(ticket)
+        grant = self.allocating.pop(data.draw(st.integers(0, len(self.allocating) - 1)))
         if admitted:
             self.pods.append(grant)
-        self.table.allocation_ended(ticket, now=self.now, handed_out=True)
 
     @rule(data=st.data())
     @precondition(lambda self: self.pods)
@@ -281,8 +278,8 @@ class Node(RuleBasedStateMachine):
 
     def start_again(self, *, admitted: bool) -> None:
         if admitted:
-            self.pods += self.allocating.values()  # the answers had arrived
-        self.allocating = {}
+            self.pods += self.allocating  # the answers had arrived
+        self.allocating = []
         self.table = DeviceTable(document(*map(resource, sorted(self.entries))))
         self.told, self.kubelet, self.writing, self.lists, self.since = {}, {}, {}, [], {}
         others = [claim for number, claims in sorted(self.disk.items()) if number != self.object for claim in claims]
@@ -301,8 +298,6 @@ class Node(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Everybody lets go, the kubelet is told and asked: what is left is what is there, all of it healthy."""
-        for ticket in self.allocating:
-            self.table.allocation_ended(ticket, now=self.now, handed_out=True)
         self.allocating.clear()
         self.pods.clear()
         self.lists.clear()

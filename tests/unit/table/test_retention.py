@@ -1,6 +1,8 @@
 """An id goes only when nobody can have it, and the kubelet has been told before."""
 
+import pytest
 from device_agent.contract.document import HealthRules, Match
+from device_agent.runtime.errors import UnavailableDevice
 from device_agent.select.unit import Excluded
 from device_agent.table.snapshot import Health
 from device_agent.table.usage import UNSEEN_SECONDS
@@ -71,16 +73,6 @@ def test_an_older_answer_that_arrives_late_frees_nothing():
     assert steps.seen() == {"a": True, "b": False}
 
 
-def test_an_allocation_in_flight_keeps_its_ids():
-    steps = vanished()
-    ticket = steps.table.allocation_begun(NAME, ["b"], now=steps.now)
-    steps.list({})
-    steps.list({})
-    assert steps.seen() == {"a": True, "b": False}
-    steps.table.allocation_ended(ticket, now=steps.now, handed_out=False)
-    assert steps.list({}) == {NAME}
-
-
 def test_an_id_handed_out_stays_for_an_hour_when_no_list_ever_shows_it():
     steps = Steps()
     steps.scan(unit("a"), unit("b"))
@@ -138,7 +130,8 @@ def test_a_list_begun_before_the_hand_out_may_show_the_holder_before():
 
 def test_a_refused_allocation_keeps_nothing():
     steps = vanished()
-    steps.allocate("b", granted=False)
+    with pytest.raises(UnavailableDevice):
+        steps.table.units_of(NAME, ["b"])
     assert steps.list({}) == {NAME}
 
 

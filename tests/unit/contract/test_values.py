@@ -1,0 +1,135 @@
+"""Values behave as those of the standard decorator, which type checkers take them for."""
+
+import copy
+import dataclasses
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from device_agent.contract import values
+from hypothesis import given
+from hypothesis import strategies as st
+
+AGENT = Path(__file__).parents[3] / "plugin_agent" / "device_agent"
+
+Decorator = Callable[..., Callable[[type], type]]
+
+
+def shapes(decorator: Decorator) -> dict[str, type]:
+    """One class of each kind that the agent has."""
+
+    @decorator(frozen=True, slots=True)
+    class Plain:
+        """Some words."""
+
+        a: int
+        b: str = "b"
+        c: tuple[int, ...] = ()
+
+        @property
+        def double(self) -> int:
+            return 2 * self.a
+
+    @decorator(frozen=True, slots=True)
+    class Made:
+        a: dict[str, int] = dataclasses.field(default_factory=dict)
+        b: int = dataclasses.field(default=3, kw_only=True)
+
+    @decorator(frozen=True, slots=True)
+    class Odd:
+        a: int
+        b: int = dataclasses.field(default=0, compare=False, repr=False)
+
+        def __repr__(self) -> str:
+            return f"odd {self.a}"
+
+    @decorator(frozen=True, slots=True)
+    class Checked:
+        a: int
+
+        def __post_init__(self) -> None:
+            if self.a < 0:
+                raise ValueError(self.a)
+
+    @decorator(frozen=True, slots=True)
+    class Empty:
+        pass
+
+    return {cls.__name__: cls for cls in (Plain, Made, Odd, Checked, Empty)}
+
+
+OURS, STANDARD = shapes(values.dataclass), shapes(dataclasses.dataclass)
+CALLS = st.one_of(
+    st.tuples(st.just("Plain"), st.lists(st.integers(0, 2), max_size=4), st.just({})),
+    st.tuples(st.just("Plain"), st.just([1]), st.dictionaries(st.sampled_from("abcd"), st.integers(0, 2))),
+    st.tuples(st.just("Made"), st.lists(st.just({"x": 1}), max_size=2), st.just({})),
+    st.tuples(st.just("Made"), st.just([]), st.dictionaries(st.sampled_from("ab"), st.integers(0, 2))),
+    st.tuples(st.just("Odd"), st.lists(st.integers(0, 2), min_size=1, max_size=2), st.just({})),
+    st.tuples(st.just("Checked"), st.lists(st.integers(-1, 1), max_size=1), st.just({})),
+    st.tuples(st.just("Empty"), st.lists(st.just(1), max_size=1), st.just({})),
+)
+
+
+def outcome(work: Callable[[], object]) -> object:
+    """What comes of it, or the kind of error."""
+    try:
+        return work()
+    except (TypeError, ValueError, AttributeError) as error:
+        return type(error)
+
+
+def told(made: Any) -> object:
+    """All that a value says of itself."""
+    if isinstance(made, type):
+        return made
+    fields = {f.name: getattr(made, f.name) for f in dataclasses.fields(made)}
+    return (repr(made), fields, outcome(lambda: hash(made)), outcome(lambda: dataclasses.asdict(made)))
+
+
+@given(CALLS, CALLS)
+def test_a_value_is_what_the_standard_decorator_would_make(first: Any, second: Any) -> None:
+    pairs = []
+    for classes in (OURS, STANDARD):
+        one, other = (outcome(lambda c=call, k=classes: k[c[0]](*c[1], **c[2])) for call in (first, second))
+        pairs.append((told(one), told(other), one == other, one != other))
+    assert pairs[0] == pairs[1]
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_the_class_tells_the_same_of_itself(name: str) -> None:
+    ours, standard = OURS[name], STANDARD[name]
+    assert ours.__match_args__ == standard.__match_args__
+    assert ours.__slots__ == standard.__slots__
+    assert [(f.name, f.type, f.kw_only) for f in dataclasses.fields(ours)] == [
+        (f.name, f.type, f.kw_only) for f in dataclasses.fields(standard)
+    ]
+
+
+@pytest.mark.parametrize("classes", [OURS, STANDARD], ids=["ours", "standard"])
+def test_nothing_of_a_value_can_change(classes: dict[str, type]) -> None:
+    made = classes["Plain"](1)
+    for work in (lambda: setattr(made, "a", 2), lambda: delattr(made, "a")):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            work()
+    assert dataclasses.replace(made, b="x") == classes["Plain"](1, "x")
+    assert made.double == 2
+    assert copy.copy(made) == copy.deepcopy(made) == made
+
+
+def test_a_value_compares_with_its_own_class_alone() -> None:
+    assert OURS["Plain"](1) != STANDARD["Plain"](1)
+    assert OURS["Plain"].__eq__(OURS["Plain"](1), 1) is NotImplemented
+
+
+def test_frozen_classes_of_the_agent_are_made_this_way() -> None:
+    found = 0
+    for path in AGENT.rglob("*.py"):
+        text = path.read_text()
+        if path.relative_to(AGENT).parts[0] != "runtime" and re.search(
+            r"^@dataclass\(frozen=True, slots=True\)$", text, re.MULTILINE
+        ):
+            found += 1
+            assert "from device_agent.contract.values import dataclass\n" in text, path
+    assert found > 20
