@@ -158,7 +158,7 @@ def _serve(options: argparse.Namespace) -> int:
     from device_agent.report.api_client import ApiError  # noqa: PLC0415
     from device_agent.runtime import logs  # noqa: PLC0415
     from device_agent.runtime.settings import SettingError, Settings  # noqa: PLC0415
-    from device_agent.store.node_state import ObjectUidError  # noqa: PLC0415
+    from device_agent.store.node_store import ObjectUidError  # noqa: PLC0415
 
     if options.log_level not in logs.LOG_LEVELS:
         return _wrong(f"{names.ENV_LOG_LEVEL}={options.log_level}: must be one of {', '.join(logs.LOG_LEVELS)}")

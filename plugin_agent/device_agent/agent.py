@@ -26,6 +26,7 @@ from device_agent.discovery.scan_loop import Applied, ScanLoop
 from device_agent.discovery.scan_loop import Listeners as ScanListeners
 from device_agent.discovery.scanner import Scanner
 from device_agent.discovery.source import Roots
+from device_agent.health.memory import HEALTH
 from device_agent.kubelet import sockets
 from device_agent.kubelet.allocatable import Allocatable
 from device_agent.kubelet.podresources import HolderPoll, PodResources
@@ -45,14 +46,15 @@ from device_agent.runtime.metrics import Metrics, ResourceCount
 from device_agent.runtime.probes import ProbeServer
 from device_agent.runtime.settings import Settings
 from device_agent.runtime.supervision import Supervisor
-from device_agent.store.claim_files import ClaimStore
-from device_agent.store.claim_watch import ClaimWatch
-from device_agent.store.configuration import Configuration, Keeper
-from device_agent.store.health_watch import HealthWatch, boot_id
-from device_agent.store.node_state import NodeState
-from device_agent.store.sweeper import Litter
+from device_agent.select.unit import Selection
+from device_agent.store.configuration import CONFIG, MountedConfiguration
+from device_agent.store.keeper import Keeper
+from device_agent.store.node_store import NodeStore, boot_id
+from device_agent.store.sweeper import Sweeper
+from device_agent.table.claims import CLAIMS
 from device_agent.table.device_table import DeviceTable
 from device_agent.table.holders import Holders
+from device_agent.table.memory import ClaimMemory, HealthMemory
 from device_agent.table.snapshot import Health
 
 logger = logging.getLogger(__name__)
@@ -114,26 +116,12 @@ class Agent:
         self._settings = settings
         self._metrics = Metrics(version=options.identity.version)
         self._probes = ProbeServer(options.listen, metrics=self._metrics, healthy_within=settings.healthy_within)
-        state, roots = NodeState(options.kubelet_dir, object_uid=options.owner), Roots.below(options.host_root)
-        self._configuration = Configuration(options.config, state=state)
-        self._keeper = Keeper(state, seconds=settings.scan_deadline)
+        roots = Roots.below(options.host_root)
         self._table = DeviceTable(Document(resources=()), fault_rules={d.kind: d.fault_rule for d in options.drivers})
-        boot = boot_id(roots.proc)
-        self._health = HealthWatch(self._table, state, boot=boot, settings=settings, changed=self._changed)
-        self._litter = Litter(
-            options.kubelet_dir,
-            object_uid=options.owner,
-            boot_id=boot,
-            settings=settings,
-            holders=self._table.holders,
+        self._configuration = MountedConfiguration(
+            options.config, seconds=settings.scan_deadline, changed=self._configuration_changed
         )
-        self._claims = ClaimWatch(
-            self._table,
-            ClaimStore(options.kubelet_dir, object_uid=options.owner),
-            settings=settings,
-            changed=self._changed,
-            ask=self._ask_soon,
-        )
+        self._keep_on_node(NodeStore(options.kubelet_dir, object_uid=options.owner, boot=boot_id(roots.proc)))
         self._acknowledgement = Acknowledgement(self._table, changed=self._changed)
         host = DriverHost(roots, settings, registry=self._metrics.registry, config=options.identity.config)
         news = DriverNews(self._table, changed=self._changed, found=self._scan_soon)
@@ -147,7 +135,7 @@ class Agent:
             settings=settings,
             listeners=ScanListeners(
                 first=self._first_holders,
-                before=self._claims.before,
+                before=self._keep_claims,
                 in_force=self._configured,
                 applied=self._scanned,
             ),
@@ -174,6 +162,16 @@ class Agent:
         self._publishing: asyncio.TimerHandle | None = None
         self._worth_telling = asyncio.Event()
 
+    def _keep_on_node(self, store: NodeStore) -> None:
+        settings, config = self._settings, self._configuration
+        health = HealthMemory(self._table, changed=self._changed)
+        claims = self._claims = ClaimMemory(self._table, changed=self._changed, ask=self._ask_soon)
+        self._config_keeper = Keeper(store, CONFIG, config, settings=settings, told=config.kept_badly)
+        self._health_keeper = Keeper(store, HEALTH, health, settings=settings, told=self._kept_badly)
+        self._claim_keeper = Keeper(store, CLAIMS, claims, settings=settings, told=self._kept_badly)
+        self._keepers = (self._config_keeper, self._health_keeper, self._claim_keeper)
+        self._sweeper = Sweeper(store, {CONFIG: None, HEALTH: None, CLAIMS: claims.in_use}, settings=settings)
+
     async def run(self) -> None:
         """Returns after SIGTERM or SIGINT, when everything has been put away."""
         loop = asyncio.get_running_loop()
@@ -189,10 +187,11 @@ class Agent:
         self._tasks.keep("kubelet", self._directory.watch)
         self._tasks.keep("configuration", self._watch_configuration)
         self._tasks.keep("uevents", self._scans.listen)
-        await asyncio.gather(self._health.recall(), self._claims.recall())
-        self._tasks.keep("health", self._health.run)
+        await asyncio.gather(*(self._tasks.once("recall", keeper.recall) for keeper in self._keepers))
+        for keeper in self._keepers:
+            self._tasks.keep(f"store-{keeper.section.name}", keeper.run)
         self._tasks.keep("nodes", self._nodes.run)
-        self._tasks.keep("litter", self._litter.run)
+        self._tasks.keep("sweeper", self._sweeper.run)
         for driver in self._drivers:
             for name, task in driver.tasks().items():
                 self._tasks.keep(name, task)
@@ -250,7 +249,7 @@ class Agent:
         self._stopping = True
         await self._tasks.stop()
         await self._pod_resources.close()
-        await self._health.close()
+        await asyncio.gather(*(keeper.close() for keeper in self._keepers))
         logger.info("stopped")
 
     async def _turn(self) -> None:
@@ -264,12 +263,21 @@ class Agent:
         watch = DirectoryWatch(self._configuration.path.parent)
         try:
             while True:
-                if self._configuration.read():
-                    self._scans.soon()
-                    self._configured()
+                if await self._configuration.read():
+                    self._configuration_changed()
                 await watch.wait(seconds=self._settings.config_poll)
         finally:
             watch.close()
+
+    def _configuration_changed(self) -> None:
+        self._scans.soon()
+        self._configured()
+
+    async def _keep_claims(self, document: Document, selection: Selection) -> None:
+        await self._claim_keeper.write_ahead(lambda: self._claims.claim(document, selection))
+
+    def _kept_badly(self, _problem: str) -> None:
+        self._publish_soon()
 
     def _scan_soon(self) -> None:
         self._scans.soon()
@@ -297,7 +305,8 @@ class Agent:
         self._nodes.follow(document)
         for driver in self._drivers:
             self._tasks.once(f"{driver.kind} scanned", partial(driver.scanned, document, snapshot))
-        self._tasks.once("keep", lambda: self._keeper.keep(scan.accepted))  # a disk that hangs must not stop scans
+        self._configuration.keep(scan.accepted)
+        self._config_keeper.stirred()
 
     def _configured(self) -> None:
         sha256 = self._scans.in_force.sha256 if self._scans.in_force else ""
@@ -315,7 +324,8 @@ class Agent:
 
     def _changed(self, names: frozenset[str]) -> None:
         """Lists of these resources changed, came or went."""
-        self._health.stirred()
+        for keeper in self._keepers:
+            keeper.stirred()
         if self._offering and not self._stopping:
             self._served.follow(names)
         self._publish_soon()
@@ -390,7 +400,7 @@ class Agent:
             config_hash=self._scans.in_force.sha256 if self._scans.in_force else "",
             config_error=self._configuration.error,
             registrations=self._served.states,
-            health_error=self._health.problem,
+            health_error=self._health_keeper.problem,
             acknowledgement=self._acknowledgement.text,
         )
         return inventory.build(

@@ -29,7 +29,7 @@ def claimed(node: Node, uid: str = UID) -> set[tuple[str, str]]:
     path = record(node, uid)
     if not path.exists():
         return set()
-    return {(claim["resource"], claim["id"]) for claim in json.loads(path.read_bytes())["claims"]}
+    return {(claim["resource"], claim["id"]) for claim in json.loads(path.read_bytes())["items"]}
 
 
 def nodes_of(kubelet: Kubelet, pod: str, name: str) -> set[str]:
@@ -122,10 +122,10 @@ def test_what_another_object_offers_is_heard_of_while_the_agent_runs(
     node.configure(document(files(NEW, WIDGETS)))
     start()
     kubelet.wait_for(NEW, 3)
-    claims = json.loads(record(node).read_bytes())["claims"]
+    claims = json.loads(record(node).read_bytes())["items"]
     theirs = [{**claim, "resource": OLD, "entry": OLD, "id": f"{claim['id']}-of-theirs"} for claim in claims]
     kubelet.checkpoint.assign(("default", "holder", "main"), OLD, [theirs[0]["id"]])
-    record(node, ANOTHER["CONFIG_UID"]).write_text(json.dumps({"version": 1, "claims": theirs}))
+    record(node, ANOTHER["CONFIG_UID"]).write_text(json.dumps({"version": 2, "items": theirs}))
     until(lambda: kubelet.health(NEW)[claims[0]["id"]] == "Unhealthy", what="seen as held by another object's pod")
     assert len(kubelet.healthy(NEW)) == 2
     kubelet.delete("holder")
@@ -151,7 +151,7 @@ def test_a_name_with_a_placeholder_whose_device_vanished_is_listed_again_while_i
     until(lambda: "example.com/widget1" not in kubelet.clients, what="let go")
 
 
-@pytest.mark.parametrize("content", [b"{gar", b"", b'{"version": 99}', b'{"version":1,"claims":[{"resource":1}]}'])
+@pytest.mark.parametrize("content", [b"{gar", b"", b'{"version": 99}', b'{"version":2,"items":[{"resource":1}]}'])
 def test_a_record_that_cannot_be_read_is_told_once_and_keeps_nobody_from_a_device(
     node: Node, start: Start, kubelet: Kubelet, content: bytes
 ) -> None:
@@ -164,8 +164,9 @@ def test_a_record_that_cannot_be_read_is_told_once_and_keeps_nobody_from_a_devic
     until(lambda: len(claimed(node)) == 3, what="its own written anew")
     scans = agent.metric("device_agent_scan_seconds_count") or 0
     until(lambda: (agent.metric("device_agent_scan_seconds_count") or 0) > scans + 3, what="some scans")
-    told = [r["error"] for r in agent.said("claims of devices in use may be unknown after a restart")]
+    told = [r["error"] for r in agent.said("the node store cannot be read", section="claims")]
     assert len(told) == len(set(told)) == 2
+    assert agent.said("the node store cannot be written") == []
     assert record(node, ANOTHER["CONFIG_UID"]).read_bytes() == content
 
 
@@ -179,9 +180,8 @@ def test_where_nothing_can_be_kept_devices_are_offered_and_it_is_told_once(
     kubelet.wait_for(NEW, 3)
     scans = agent.metric("device_agent_scan_seconds_count") or 0
     until(lambda: (agent.metric("device_agent_scan_seconds_count") or 0) > scans + 3, what="some scans")
-    told = [r["error"] for r in agent.said("claims of devices in use may be unknown after a restart")]
-    assert len(told) == len(set(told))
-    assert told
+    told = [r["error"] for r in agent.said("the node store cannot be read", section="claims")]
+    assert len(told) == len(set(told)) == 2, "its own file, and the directory of all"
 
 
 HANGING_DISK = """
@@ -201,7 +201,7 @@ def test_a_disk_that_hangs_is_waited_for_within_a_deadline_and_written_to_when_i
     hang = node.root / "hang"
     hang.touch()
     node.configure(document(files(NEW, WIDGETS)))
-    start(settings={"claims_deadline": 0.3}, prelude=HANGING_DISK.format(hang=str(hang)))
+    start(settings={"store_wait": 0.3}, prelude=HANGING_DISK.format(hang=str(hang)))
     kubelet.wait_for(NEW, 3)
     kubelet.admit("pod", NEW, 1)
     assert claimed(node) == set()
@@ -215,7 +215,7 @@ def test_what_is_offered_is_on_the_disk_before_the_kubelet_hears_of_it(
     hang = node.root / "hang"
     hang.touch()
     node.configure(document(files(NEW, WIDGETS)))
-    agent = start(settings={"claims_deadline": 30}, prelude=HANGING_DISK.format(hang=str(hang)))
+    agent = start(settings={"store_wait": 30}, prelude=HANGING_DISK.format(hang=str(hang)))
     until(lambda: list(record(node).parent.glob(".*")), what="the write begun")
     assert kubelet.registered(NEW) == 0
     assert agent.said("configuration in force") == []

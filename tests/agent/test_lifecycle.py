@@ -1,6 +1,7 @@
 """The process itself: start, end, kill, and what it leaves for the next one."""
 
 import contextlib
+import errno
 import os
 import socket
 import subprocess
@@ -186,21 +187,57 @@ def test_devices_are_found_and_missed_beside_one_that_cannot_be_read(
     kubelet.wait_for(name, 1)
 
 
-HANGING_DISK = """
-import pathlib, time
-from device_agent.store.node_state import NodeState
-def remember(self, raw):
-    pathlib.Path({hung!r}).touch()
-    while True:
-        time.sleep(0.01)
-NodeState.remember = remember
+BROKEN_DISK = """
+import errno, os, pathlib, sys, time
+hung, number, names = pathlib.Path({hung!r}), {number}, {names!r}
+def patch(name):
+    real = getattr(os, name)
+    def call(first=".", *arguments, **fields):
+        if "/device-operator" not in str(first) or str(first).endswith(".sock"):
+            return real(first, *arguments, **fields)
+        hung.touch()
+        while not number:
+            time.sleep(0.01)
+        raise OSError(number, os.strerror(number))
+    setattr(os, name, call)
+for name in names:
+    patch(name)
 """
+"""Calls of `os` that are given a path below the node store hang (0), or fail with an error."""
+ALL_CALLS = ("open", "stat", "mkdir", "chmod", "replace", "unlink", "listdir", "scandir", "utime")
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EACCES, errno.EROFS, 0], ids=["EIO", "EACCES", "EROFS", "hangs"])
+def test_whatever_the_nodes_disk_does_at_a_start_devices_are_served_and_it_is_told(
+    node: Node, start: Start, kubelet: Kubelet, api: ApiServer, number: int
+) -> None:
+    hung = node.root / "hung"
+    node.configure(document(simulated()))
+    env = {"NODE_NAME": "node-1", "CONFIG_NAME": "lab", "CONFIG_UID": "0b7e6a3c-1111", "POOL_NAME": "edge"}
+    agent = start(
+        "--report=api",
+        f"--api-server={api.url}",
+        env=env,
+        settings={"store_wait": 0.2, "store_retry": 0.1},
+        prelude=BROKEN_DISK.format(hung=str(hung), number=number, names=ALL_CALLS),
+    )
+    kubelet.wait_for(SIM, 4)
+    kubelet.admit("pod", SIM, 1)
+    assert hung.exists()
+    until(lambda: {r["section"] for r in agent.said("the node store cannot be read")} == {"config", "health", "claims"})
+    told = os.strerror(number) if number else "the disk hangs"
+    until(lambda: told in api.objects.get("lab.node-1", {}).get("status", {}).get("healthError", ""), what="told")
+    node.configure(document(simulated(count=5)))
+    kubelet.wait_for(SIM, 5)
+    assert agent.said("a task failed") == agent.said("a task failed and is started again") == []
+    assert agent.terminate()[0] == 0
 
 
 def test_a_disk_that_hangs_stops_no_scan(node: Node, start: Start, kubelet: Kubelet) -> None:
     hung = node.root / "hung"
     node.configure(document(simulated()))
-    agent = start(prelude=HANGING_DISK.format(hung=str(hung)))
+    broken = BROKEN_DISK.format(hung=str(hung), number=0, names=("replace",))
+    agent = start(settings={"store_wait": 0.2}, prelude=broken)
     kubelet.wait_for(SIM, 4)
     until(hung.exists, what="the disk hangs")
     node.configure(document(simulated(count=5)))

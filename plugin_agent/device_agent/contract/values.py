@@ -38,22 +38,23 @@ else:
 
 def _init(cls: type) -> Callable[..., None]:
     """Sets each field through its slot: `__setattr__` refuses."""
-    absent = object()
-    names: dict[str, Any] = {"absent": absent}
+    # no field may have a name that begins like these: a parameter would hide them
+    absent, setter, default, make = "__value_absent", "__value_set_", "__value_default_", "__value_make_"
+    names: dict[str, Any] = {absent: object()}
     positional: list[str] = []
     keyword: list[str] = []
     lines: list[str] = []
     for field in dataclasses.fields(cls):
         name, text, value = field.name, field.name, field.name
-        names[f"set_{name}"] = getattr(cls, name).__set__
+        names[setter + name] = getattr(cls, name).__set__
         if field.default is not dataclasses.MISSING:
-            names[f"default_{name}"] = field.default
-            text = f"{name}=default_{name}"
+            names[default + name] = field.default
+            text = f"{name}={default}{name}"
         elif field.default_factory is not dataclasses.MISSING:
-            names[f"make_{name}"] = field.default_factory
-            text, value = f"{name}=absent", f"make_{name}() if {name} is absent else {name}"
+            names[make + name] = field.default_factory
+            text, value = f"{name}={absent}", f"{make}{name}() if {name} is {absent} else {name}"
         (keyword if field.kw_only else positional).append(text)
-        lines.append(f" set_{name}(self, {value})")
+        lines.append(f" {setter}{name}(self, {value})")
     if hasattr(cls, "__post_init__"):
         lines.append(" self.__post_init__()")
     parameters = ", ".join(["self", *positional, *(["*", *keyword] if keyword else [])])

@@ -27,7 +27,7 @@ from device_agent.runtime.settings import Settings
 from device_agent.runtime.worker import Worker, WorkerBusyError
 from device_agent.select.selection import select
 from device_agent.select.unit import Selection
-from device_agent.store.configuration import Accepted, Configuration
+from device_agent.store.configuration import CheckedDocument, MountedConfiguration
 from device_agent.table.device_table import DeviceTable
 
 logger = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ _HUNG_SECONDS: Final = 5.0
 class Applied:
     """A scan that is in the table. `changed`: names whose list changed, came or went."""
 
-    accepted: Accepted
+    accepted: CheckedDocument
     changed: frozenset[str]
 
 
@@ -67,14 +67,14 @@ class ScanLoop:
         self,
         scanner: Scanner,
         *,
-        configuration: Configuration,
+        configuration: MountedConfiguration,
         feeds: Sequence[DriverFeed],
         table: DeviceTable,
         metrics: Metrics,
         settings: Settings,
         listeners: Listeners,
     ) -> None:
-        self.in_force: Accepted | None = None
+        self.in_force: CheckedDocument | None = None
         self._scanner = scanner
         self._configuration = configuration
         self._feeds = tuple(feeds)
@@ -117,7 +117,7 @@ class ScanLoop:
         checks = (r.health.interval_seconds for r in resources if r.health.unhealthy_when)
         return min(self._settings.scan_interval, min(checks, default=math.inf))
 
-    async def _scan(self, wanted: Accepted) -> None:
+    async def _scan(self, wanted: CheckedDocument) -> None:
         self._table.configure(wanted.document)
         if not self._begun:
             await self._listeners.first()

@@ -57,19 +57,18 @@ class Settings:
     """Between looks whether the kubelet has our devices, or those of another plugin under our resource's name."""
     allocatable_deadline: float = 1.0
     """How long a registration waits to learn whether another plugin serves the resource."""
-    health_recall: float = 1.0
-    """How long the first scan waits for what an earlier process knew of the devices' health."""
-    health_deadline: float = 30.0
-    health_retry: float = 5.0
-    """After the devices' health could not be kept on the node."""
-    health_last: float = 0.5
-    """The same at the end of the process."""
-    claims_deadline: float = 1.0
-    """How long devices that are new wait until this is kept on the node; then they are offered all the same."""
-    litter_first: float = 3600.0
+    store_wait: float = 1.0
+    """How long a start, and devices that are new, wait for the node's disk; then devices are offered all the same."""
+    store_deadline: float = 30.0
+    """A call of the node store that takes longer is a disk that hangs; it goes on in its thread."""
+    store_retry: float = 5.0
+    """After the disk did not give or take what is kept on the node."""
+    store_last: float = 0.5
+    """How long the end of the process waits for the last write."""
+    sweep_first: float = 3600.0
     """After the start, when every agent of the node has had the time to touch its files."""
-    litter_interval: float = 86_400.0
-    litter_age: float = 30 * 86_400.0
+    sweep_interval: float = 86_400.0
+    sweep_age: float = 30 * 86_400.0
     """What no agent has touched for this long is of an object that is gone."""
     acknowledge_poll: float = 15.0
     """While a device waits for an admin's acknowledgement, the inventory is read so often."""

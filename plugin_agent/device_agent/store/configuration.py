@@ -6,30 +6,50 @@ A configuration that cannot be used changes nothing but the error that the inven
 
 import hashlib
 import logging
+from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
+from typing import Final
 
 from device_agent.contract.check import problems
 from device_agent.contract.document import ContractError, Document, parse
 from device_agent.contract.names import MAX_DOCUMENT_BYTES
 from device_agent.contract.values import dataclass
 from device_agent.runtime.worker import Worker, WorkerBusyError
-from device_agent.store.node_state import NodeState
+from device_agent.store.section import Section
 
 logger = logging.getLogger(__name__)
 
-_MAX_PROBLEMS = 3
+_MAX_PROBLEMS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
-    """A document that can be served. `raw`: its bytes, `sha256`: their hash in hex."""
+class KeptDocument:
+    """`text`: the document as it was mounted, so that its hash stays the same."""
+
+    text: str
+
+
+CONFIG: Final = Section(
+    name="config",
+    item=KeptDocument,
+    version=1,
+    what="the last configuration that worked",
+    forgotten="an agent that starts with an unusable configuration serves nothing",
+    max_bytes=2 * MAX_DOCUMENT_BYTES + 1024,  # each quote and line end is two bytes in JSON
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedDocument:
+    """A document that can be served. `text`: as it was mounted; `sha256`: of its bytes, in hex."""
 
     document: Document
-    raw: bytes
+    text: str
     sha256: str
 
 
-def judge(raw: bytes) -> Accepted:
+def checked_document(raw: bytes) -> CheckedDocument:
     """The document, checked.
 
     Raises:
@@ -37,40 +57,59 @@ def judge(raw: bytes) -> Accepted:
     """
     if len(raw) > MAX_DOCUMENT_BYTES:
         raise ContractError(f"the configuration is longer than {MAX_DOCUMENT_BYTES:,} bytes")
-    document = parse(raw)
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError as error:
+        raise ContractError(f"the configuration is not valid JSON: {error}") from error
+    document = parse(text)
     if wrong := problems(document):
         more = f" (and {len(wrong) - _MAX_PROBLEMS} more)" if len(wrong) > _MAX_PROBLEMS else ""
         raise ContractError("; ".join(wrong[:_MAX_PROBLEMS]) + more)
-    return Accepted(document=document, raw=raw, sha256=hashlib.sha256(raw).hexdigest())
+    return CheckedDocument(document=document, text=text, sha256=hashlib.sha256(raw).hexdigest())
 
 
-class Configuration:
-    """The mounted file and what came of it. `wanted`: to be served from the next scan on; `error`: why not, or ''."""
+class MountedConfiguration:
+    """The mounted file and what came of it. `wanted`: to be served from the next scan on, None: nothing yet.
 
-    def __init__(self, path: Path, *, state: NodeState) -> None:
+    It is the memory of the section CONFIG as well. `changed` is called when what is kept changes `wanted` or `error`.
+    `seconds`: after which the disk of the mounted file is said to hang.
+    """
+
+    def __init__(self, path: Path, *, seconds: float, changed: Callable[[], None]) -> None:
         self.path = path
-        self.wanted: Accepted | None = None
-        self.error = "the configuration has not been read yet"
-        self._state = state
+        self.wanted: CheckedDocument | None = None
+        self.revision = 0
+        self._seconds = seconds
+        self._changed = changed
+        self._worker = Worker("configuration")
+        self._error = "the configuration has not been read yet"
+        self._refused = False
         self._seen: bytes | None = None
+        self._kept: tuple[KeptDocument, ...] = ()
+        self._kept_problem = ""
 
-    def read(self) -> bool:
+    @property
+    def error(self) -> str:
+        """Why the mounted configuration is not `wanted`, or ''; where nothing is, why the kept one is not either."""
+        kept = self._error and self.wanted is None and self._kept_problem
+        return f"{self._error}; {kept}" if kept else self._error
+
+    async def read(self) -> bool:
         """Looks at the file; whether `wanted` or `error` changed."""
         before = (self.wanted, self.error)
         try:
-            with self.path.open("rb") as file:
-                raw = file.read(MAX_DOCUMENT_BYTES + 1)
-        except OSError as error:
-            self._seen = None
-            self._refused(f"the configuration cannot be read: {error.strerror}: {self.path}")
+            raw = await self._worker.call(self._bytes, seconds=self._seconds)
+        except (OSError, WorkerBusyError) as error:
+            why = getattr(error, "strerror", None) or "the disk hangs"
+            self._refuse(f"the configuration cannot be read: {why}: {self.path}")
         else:
             if raw == self._seen:
                 return False
             self._seen = raw
             try:
-                self.wanted, self.error = judge(raw), ""
+                self.wanted, self._error, self._refused = checked_document(raw), "", False
             except ContractError as error:
-                self._refused(str(error))
+                self._refuse(str(error), seen=raw)
         if (self.wanted, self.error) == before:
             return False
         if self.error:
@@ -79,44 +118,54 @@ class Configuration:
             logger.info("configuration read", extra={"sha256": self.wanted.sha256})
         return True
 
-    def _refused(self, why: str) -> None:
-        self.error = why
-        if self.wanted is None:
-            kept, problem = self._state.recall()
-            if kept is not None:
-                self.wanted = Accepted(document=kept.document, raw=kept.raw, sha256=kept.sha256)
-                logger.warning("starting with the last accepted configuration", extra={"sha256": kept.sha256})
-            elif problem:
-                self.error = f"{why}; {problem}"
+    def _bytes(self) -> bytes:
+        with self.path.open("rb") as file:
+            return file.read(MAX_DOCUMENT_BYTES + 1)
 
+    def _refuse(self, why: str, *, seen: bytes | None = None) -> None:
+        self._error, self._refused, self._seen = why, True, seen
+        self._fall_back()
 
-class Keeper:
-    """Keeps the configuration in force on the node: a later start begins with it if the mounted one is unusable.
+    @property
+    def _lacking(self) -> bool:
+        """The mounted one is known to be unusable, and there is no other."""
+        return self._refused and self.wanted is None
 
-    `seconds`: after which the disk is said to hang. The write goes on in its thread, and nothing waits for it.
-    """
-
-    def __init__(self, state: NodeState, *, seconds: float) -> None:
-        self._state = state
-        self._seconds = seconds
-        self._worker = Worker("state")
-        self._kept: Accepted | None = None
-        self._writing = False
-        self._told = ""
-
-    async def keep(self, accepted: Accepted) -> None:
-        """To be called after each scan, as the directory may come with the kubelet; what is kept costs nothing."""
-        if accepted is self._kept or self._writing:
+    def _fall_back(self) -> None:
+        if not self._lacking or not self._kept:
             return
-        self._writing = True
         try:
-            problem = await self._worker.call(lambda: self._state.remember(accepted.raw) or "", seconds=self._seconds)
-        except (TimeoutError, WorkerBusyError):
-            problem = "the disk hangs"
-        finally:
-            self._writing = False
-        if not problem:
-            self._kept = accepted
-        elif problem != self._told:
-            logger.warning("the configuration is not kept on the node", extra={"error": problem})
-        self._told = problem
+            self.wanted = checked_document(self._kept[0].text.encode())
+        except ContractError as error:
+            self._kept_problem = f"the configuration kept on the node cannot be used: {error}"
+        else:
+            logger.warning("starting with the last accepted configuration", extra={"sha256": self.wanted.sha256})
+
+    # What is kept
+
+    def keep(self, document: CheckedDocument) -> None:
+        """This one is in force: a later start begins with it if the mounted one is unusable."""
+        if not self._kept or self._kept[0].text != document.text:
+            self._kept = (KeptDocument(document.text),)
+            self.revision += 1
+
+    def items(self) -> tuple[KeptDocument, ...]:
+        """For the node store."""
+        return self._kept
+
+    def restore(self, own: tuple[KeptDocument, ...], *, late: bool, now: float, wall: datetime) -> None:  # noqa: ARG002
+        """What an earlier process kept; what is in force is newer."""
+        if not self._kept:
+            lacking, self._kept = self._lacking, own
+            self._fall_back()
+            if lacking:
+                self._changed()
+
+    def learn(self, others: tuple[KeptDocument, ...], *, now: float, wall: datetime) -> None:
+        """Other objects' configurations are none of ours."""
+
+    def kept_badly(self, problem: str) -> None:
+        """Why the one that is kept is not known, or ''."""
+        self._kept_problem = problem
+        if self._lacking:
+            self._changed()

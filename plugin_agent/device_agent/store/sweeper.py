@@ -9,88 +9,88 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from device_agent.runtime.settings import Settings
 from device_agent.runtime.worker import Worker, WorkerBusyError
-from device_agent.store import claim_files as claimstore
-from device_agent.store import health_memory as healthmemory
-from device_agent.store.node_state import CONFIG, DIRECTORY, HEALTH, MAX_HEALTH_BYTES
-from device_agent.table.claims import Claim, ClaimsError
-from device_agent.table.holders import Holders
+from device_agent.store.files import UnusableFileError, read_whole, stamp_of
+from device_agent.store.node_store import NodeStore, is_object_file
+from device_agent.store.section import Section, SectionError, boot_of
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 _UNFINISHED_SECONDS: Final = 86_400.0
 """A file that is half written is replaced in milliseconds; an older one is a killed agent's."""
+_NANO: Final = 1e-9
+
+
+InUse = Callable[[], Callable[[Any], bool]]
+"""Asked on the loop before each round: which items of a section somebody still needs."""
 
 
 def sweep(
-    device_plugins: Path, *, object_uid: str, boot_id: str, now: float, age: float, holders: Holders | None
+    store: NodeStore, section: Section[T], *, in_use: Callable[[T], bool] | None, now: float, age: float
 ) -> list[str]:
     """Removes useless files of other objects, and touches this one's. Returns the names of those that went.
 
-    Useless are files that nobody touched for `age` seconds before `now` (epoch), unless they are claims one of which
-    is in use by `holders` (None: unknown); health of another boot than `boot_id`; and what is half written. Health of
-    this boot is kept: it may be that of a broken device.
+    `now`: epoch; `age`: seconds without a touch after which a file has no agent. `in_use` None: nobody needs the items
+    then. Where a reboot ends the items, files of another boot go at once and those of this boot stay.
 
     Raises:
         OSError: the directory cannot be read.
     """
-    root, went = device_plugins / DIRECTORY, []
-    for path, modified in _files(root):
-        if path.name == f"{object_uid}.json":
+    went = []
+    for path, modified in _files(store.directory(section)):
+        if path.name == store.own:
             with suppress(OSError):
                 os.utime(path)
-        elif path.name.startswith("."):
-            if now - modified >= _UNFINISHED_SECONDS and _remove(path):
-                went.append(f"{path.parent.name}/{path.name}")
-        elif (
-            path.name.endswith(".json")
-            and _useless(path, old=now - modified >= age, boot_id=boot_id, holders=holders)
-            and _remove(path)
-        ):
-            went.append(f"{path.parent.name}/{path.name}")
+            continue
+        if path.name.startswith("."):
+            useless = now - modified >= _UNFINISHED_SECONDS
+        elif not is_object_file(path.name):
+            useless = False
+        elif section.until_reboot:
+            useless = _of_another_boot(path, section, boot=store.boot)
+        else:
+            useless = now - modified >= age and _unused(path, section, in_use)
+        if useless and _remove(path):
+            went.append(f"{section.name}/{path.name}")
     return went
 
 
-def _files(root: Path) -> Iterator[tuple[Path, float]]:
-    for name in (CONFIG, HEALTH, claimstore.CLAIMS):
-        with suppress(FileNotFoundError), os.scandir(root / name) as entries:
-            for entry in entries:
-                with suppress(FileNotFoundError):
-                    if entry.is_file(follow_symlinks=False):
-                        yield Path(entry.path), entry.stat(follow_symlinks=False).st_mtime
+def _files(directory: Path) -> Iterator[tuple[Path, float]]:
+    paths: list[Path] = []
+    with suppress(FileNotFoundError):
+        paths = list(directory.iterdir())
+    for path in paths:
+        with suppress(OSError, UnusableFileError):
+            modified, _, _ = stamp_of(path)
+            yield path, modified * _NANO
 
 
-def _useless(path: Path, *, old: bool, boot_id: str, holders: Holders | None) -> bool:
-    if path.parent.name == HEALTH:
-        return _of_another_boot(path, boot_id)
-    if path.parent.name == claimstore.CLAIMS and old:
-        try:
-            kept = claimstore.read(path)
-        except ClaimsError:
-            return True
-        except OSError:
-            return False
-        return holders is not None and not any(_in_use(claim, holders) for claim in kept)
-    return old
-
-
-def _in_use(claim: Claim, holders: Holders) -> bool:
-    return any(claim.replica(i) is not None for i, who in holders.get(claim.resource, {}).items() if who)
-
-
-def _of_another_boot(path: Path, boot_id: str) -> bool:
+def _of_another_boot(path: Path, section: Section[T], *, boot: str) -> bool:
     try:
-        with path.open("rb") as file:
-            written = healthmemory.boot_of(file.read(MAX_HEALTH_BYTES))
-    except (OSError, healthmemory.HealthMemoryError):
+        raw, _ = read_whole(path, limit=section.max_bytes)
+    except (OSError, UnusableFileError):
         return False
-    return bool(boot_id) and written != boot_id
+    return bool(boot) and boot_of(raw) not in ("", boot)
+
+
+def _unused(path: Path, section: Section[T], in_use: Callable[[T], bool] | None) -> bool:
+    if in_use is None:
+        return True
+    try:
+        raw, _ = read_whole(path, limit=section.max_bytes)
+        return not any(map(in_use, section.parse(raw, boot_id="")))
+    except (SectionError, UnusableFileError):
+        return True
+    except OSError:
+        return False
 
 
 def _remove(path: Path) -> bool:
@@ -101,45 +101,29 @@ def _remove(path: Path) -> bool:
     return True
 
 
-class Litter:
-    """An hour after the start and once a day. `holders`: the last answer of PodResources, None: unknown."""
+class Sweeper:
+    """Sweeps the sections an hour after the start and once a day."""
 
-    def __init__(
-        self,
-        device_plugins: Path,
-        *,
-        object_uid: str,
-        boot_id: str,
-        settings: Settings,
-        holders: Callable[[], Holders | None],
-    ) -> None:
-        self._directory = device_plugins
-        self._uid = object_uid
-        self._boot = boot_id
+    def __init__(self, store: NodeStore, sections: Mapping[Section[Any], InUse | None], *, settings: Settings) -> None:
+        self._store = store
+        self._sections = sections
         self._settings = settings
-        self._holders = holders
-        self._worker = Worker("litter")
+        self._worker = Worker("sweeper")
 
     async def run(self) -> None:
         """Sweeps, for ever."""
-        await asyncio.sleep(self._settings.litter_first)
+        await asyncio.sleep(self._settings.sweep_first)
         while True:
-            await self._sweep()
-            await asyncio.sleep(self._settings.litter_interval)
+            for section, in_use in self._sections.items():
+                await self._sweep(section, in_use and in_use())
+            await asyncio.sleep(self._settings.sweep_interval)
 
-    async def _sweep(self) -> None:
-        holders = self._holders()
+    async def _sweep(self, section: Section[T], in_use: Callable[[T], bool] | None) -> None:
+        now = time.time()
         try:
             went = await self._worker.call(
-                lambda: sweep(
-                    self._directory,
-                    object_uid=self._uid,
-                    boot_id=self._boot,
-                    now=time.time(),
-                    age=self._settings.litter_age,
-                    holders=holders,
-                ),
-                seconds=self._settings.health_deadline,
+                lambda: sweep(self._store, section, in_use=in_use, now=now, age=self._settings.sweep_age),
+                seconds=self._settings.store_deadline,
             )
         except (OSError, TimeoutError, WorkerBusyError) as error:
             logger.info("other objects' files are not looked after", extra={"error": str(error) or "the disk hangs"})

@@ -7,30 +7,24 @@ claim by itself keeps nothing from anybody: it counts while PodResources lists o
 """
 
 import dataclasses
-import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from functools import cached_property
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
-from device_agent.contract.codec import ShapeError, decode, encode
 from device_agent.contract.names import MAX_ID, MAX_IDS, replica_id
 from device_agent.contract.values import dataclass
 from device_agent.select.unit import Grants, Identity, Unit
+from device_agent.store.section import Others, Section
 from device_agent.table.device import Key, split_replica
 from device_agent.table.usage import UNSEEN_SECONDS, Usage
 
-VERSION: Final = 1
 FORGET_SECONDS: Final = UNSEEN_SECONDS
 """A claim that is no longer offered is forgotten when a List that was begun this much later shows it free."""
 CROWD: Final = 20_000
 """So many that are no longer offered are not waited for: names and ids may come and go with every plug."""
 
 _Value = TypeVar("_Value")
-
-
-class ClaimsError(ValueError):
-    """What is kept cannot be read. The message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +111,17 @@ class Claim:
             for index in range(1, min(self.replicas, MAX_IDS)):
                 if len(f"{self.id}::{index}") > MAX_ID:
                     yield replica_id(self.id, index), index
+
+
+CLAIMS: Final = Section(
+    name="claims",
+    item=Claim,
+    version=2,
+    what="which hardware was offered under which ids",
+    forgotten="hardware that a pod holds under a former name may be offered again",
+    others=Others.ALWAYS,
+    max_others=10_000,
+)
 
 
 class Found(NamedTuple):
@@ -257,30 +262,3 @@ def _matches(claims: Mapping[Key, Claim], cut: _CutIds, resource: str, device_id
 
 def _without(entries: Mapping[Key, _Value], keys: Collection[Key]) -> dict[Key, _Value]:
     return {key: value for key, value in entries.items() if key not in keys}
-
-
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    version: int
-    claims: tuple[Claim, ...]
-
-
-def dump(claims: tuple[Claim, ...]) -> bytes:
-    """Equal claims give equal bytes."""
-    kept = encode(_Kept(version=VERSION, claims=claims))
-    return json.dumps(kept, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
-
-
-def parse(raw: bytes) -> tuple[Claim, ...]:
-    """What `dump` was given.
-
-    Raises:
-        ClaimsError: it is not what `dump` writes.
-    """
-    try:
-        data: Any = json.loads(raw)
-        if not isinstance(data, dict) or data.get("version") != VERSION:
-            raise ClaimsError("it is of another version")
-        return decode(_Kept, data, path="").claims
-    except (ShapeError, ValueError, RecursionError) as error:
-        raise ClaimsError(str(error)) from error

@@ -20,7 +20,7 @@ from device_agent.kubelet.proto import deviceplugin_pb2 as dp
 from device_agent.report import inventory
 from device_agent.runtime.errors import AllocationRefused
 from device_agent.select.selection import select
-from device_agent.store.configuration import judge
+from device_agent.store.configuration import checked_document
 from device_agent.table.device_table import DeviceTable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -166,14 +166,14 @@ def serve(document: Document, roots: Roots) -> None:
 
 
 def test_every_field_can_be_served(roots: Roots) -> None:
-    serve(judge(json.dumps(EVERYTHING).encode()).document, roots)
+    serve(checked_document(json.dumps(EVERYTHING).encode()).document, roots)
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(content=documents())
 def test_a_document_that_is_accepted_can_be_served(roots: Roots, content: dict[str, Any]) -> None:
     try:
-        accepted = judge(json.dumps(content).encode())
+        accepted = checked_document(json.dumps(content).encode())
     except ContractError as error:
         problem = str(error)
     else:

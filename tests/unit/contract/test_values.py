@@ -133,3 +133,17 @@ def test_frozen_classes_of_the_agent_are_made_this_way() -> None:
             found += 1
             assert "from device_agent.contract.values import dataclass\n" in text, path
     assert found > 20
+
+
+def test_a_field_may_have_any_name_that_a_parameter_of_the_made_method_may_have() -> None:
+    @values.dataclass(frozen=True, slots=True)
+    class Named:
+        absent: tuple[int, ...] = dataclasses.field(default_factory=tuple)
+        set_other: int = 1
+        default_other: int = 2
+        make_other: int = 3
+        other: int = 4
+
+    made = Named(absent=(1,), set_other=5, default_other=6, make_other=7)
+    assert dataclasses.astuple(made) == ((1,), 5, 6, 7, 4)
+    assert dataclasses.replace(made, other=8).absent == (1,)

@@ -7,11 +7,11 @@ from datetime import datetime
 from device_agent.contract.attributes import NVML
 from device_agent.contract.document import DeviceEntry, Document, HealthRules, NvmlSource, Resource
 from device_agent.contract.times import since_text
+from device_agent.health.memory import HEALTH, lasting
 from device_agent.health.news import Check, DriverLoad, Fault, Look
 from device_agent.health.watchlist import Record
 from device_agent.nvml import xids
 from device_agent.select.unit import Unit
-from device_agent.store import health_memory as healthmemory
 from device_agent.table.device_table import DeviceTable
 from unit.health import news
 from unit.table.samples import NAME, selection, unit, wall
@@ -105,9 +105,9 @@ class Gpus:
 
     def restart(self, *, boot: str = "boot-1", read_at: str = "boot-1") -> None:
         """The agent's process alone: what it kept is read again, its counts of driver loads begin anew."""
-        raw = healthmemory.dump(self.table.health_records(), boot_id=boot)
+        raw = HEALTH.dump(lasting(self.table.health_records()), boot_id=boot)
         self.table = new_table()
-        self.table.restore_health(healthmemory.parse(raw, boot_id=read_at))
+        self.table.restore_health(HEALTH.parse(raw, boot_id=read_at))
         self.table.configure(Document(self.resources))
         self.load = replace(self.load, epoch=1)
         self.scan()

@@ -1,22 +1,16 @@
 """What other objects' agents knew of the node's GPUs: a broken one is broken, whichever object offers it."""
 
 import itertools
-import os
-from pathlib import Path
 
 import pytest
 from device_agent.contract.document import Document
-from device_agent.health.watchlist import Kind, Record
-from device_agent.nvml import xids
-from device_agent.store import health_memory as healthmemory
-from device_agent.store.node_state import NodeState
+from device_agent.health.memory import HEALTH, lasting
+from device_agent.health.watchlist import Record
 from hypothesis import example, given, settings
 from unit.health import news
 from unit.health.gpus import Gpus, gpu, gpu_resource, mig, new_table, open_failures
 from unit.health.test_health_sequences import UNITS, apply, moments
 from unit.table.samples import NAME, OTHER
-
-FIRST, SECOND, THIRD = (f"0b7e6a3c-1111-4222-8333-44445555666{n}" for n in range(3))
 
 
 def failed(*xids: int, part: str = "GPU-0") -> Gpus:
@@ -28,7 +22,8 @@ def failed(*xids: int, part: str = "GPU-0") -> Gpus:
 
 
 def memory(gpus: Gpus) -> tuple[Record, ...]:
-    return healthmemory.parse(healthmemory.dump(gpus.table.health_records(), boot_id="b"), boot_id="b")
+    raw = HEALTH.dump(lasting(gpus.table.health_records()), boot_id="b")
+    return HEALTH.parse(raw, boot_id="b", theirs=True)
 
 
 def successor(*others: Gpus, own: Gpus | None = None, name: str = NAME, **resource) -> Gpus:
@@ -36,7 +31,7 @@ def successor(*others: Gpus, own: Gpus | None = None, name: str = NAME, **resour
     gpus = Gpus(gpu(0, name=name), gpu(1, name=name), resources=(gpu_resource(name, **resource),))
     gpus.now = max(g.now for g in (gpus, *others, *([own] if own else ())))
     gpus.table = new_table()
-    gpus.table.restore_health(memory(own) if own else ())
+    gpus.table.restore_health(lasting(own.table.health_records()) if own else ())
     gpus.inherit(*(record for other in others for record in memory(other)))
     gpus.table.configure(Document(gpus.resources))
     gpus.scan()
@@ -149,64 +144,6 @@ def test_an_object_that_is_made_anew_knows_every_failure_of_the_one_before(seque
     after.table.configure(Document(after.resources))
     after.scan()
     assert open_failures(after) == open_failures(gpus)
-
-
-# The files
-
-
-def kept(directory: Path, uid: str) -> Path:
-    return directory / "device-operator" / "health" / f"{uid}.json"
-
-
-def test_others_files_of_this_boot_are_read_for_their_physical_parts(tmp_path: Path):
-    states = [NodeState(tmp_path, object_uid=uid) for uid in (FIRST, SECOND, THIRD)]
-    assert states[0].recall_others(boot_id="b") == ((), "")
-    first = failed()
-    first.units = ()
-    first.scan()  # GPU-1 is missing now, which is a word of a scan
-    states[0].remember_health(first.table.health_records(), boot_id="b")
-    states[1].remember_health(failed(48).table.health_records(), boot_id="another")
-    records, problem = states[2].recall_others(boot_id="b")
-    assert problem == ""
-    assert {(r.kind, r.name) for r in records} == {(Kind.PART, "GPU-0"), (Kind.PART, "GPU-1")}
-    assert [f.code for r in records for f in r.condition.failures] == [xids.code(news.RESET_XID)]
-    assert states[0].recall_others(boot_id="b") == ((), "")
-
-
-def test_a_file_of_another_object_that_is_of_no_use_is_named_and_passed_over(tmp_path: Path):
-    own, first, second = (NodeState(tmp_path, object_uid=uid) for uid in (FIRST, SECOND, THIRD))
-    first.remember_health(failed().table.health_records(), boot_id="b")
-    second.remember_health((), boot_id="b")
-    kept(tmp_path, THIRD).write_bytes(b"{")
-    (kept(tmp_path, THIRD).parent / f".{SECOND}.json.tmp").write_bytes(b"{")
-    records, problem = own.recall_others(boot_id="b")
-    assert len(records) == 2
-    assert problem.startswith(f"what the agent of object {THIRD} kept of the devices' health cannot be used: ")
-    kept(tmp_path, THIRD).unlink()
-    kept(tmp_path, THIRD).mkdir()
-    assert "cannot be read" in own.recall_others(boot_id="b")[1]
-    kept(tmp_path, THIRD).rmdir()
-    kept(tmp_path, THIRD).touch()
-    os.truncate(kept(tmp_path, THIRD), 33 * 1024 * 1024)
-    records, problem = own.recall_others(boot_id="b")
-    assert (len(records), "longer than" in problem) == (2, True)
-
-
-def test_a_file_that_goes_while_it_is_looked_at_hides_no_other(tmp_path: Path):
-    NodeState(tmp_path, object_uid=FIRST).remember_health(failed().table.health_records(), boot_id="b")
-    kept(tmp_path, SECOND).symlink_to("gone")
-    records, problem = NodeState(tmp_path, object_uid=THIRD).recall_others(boot_id="b")
-    assert (len(records), problem) == (2, "")
-
-
-def test_the_newest_files_are_read_when_there_are_too_many(tmp_path: Path):
-    for number in range(300):
-        state = NodeState(tmp_path, object_uid=f"uid-{number}")
-        state.remember_health(failed().table.health_records() if number == 250 else (), boot_id="b")
-        os.utime(kept(tmp_path, f"uid-{number}"), (number, number))
-    records, problem = NodeState(tmp_path, object_uid="own").recall_others(boot_id="b")
-    assert len(records) == 2
-    assert problem == "there are more than 256 other objects' files of health: the oldest are not read"
 
 
 def test_whatever_order_files_are_read_in_the_same_holds():

@@ -6,15 +6,18 @@ import os
 from pathlib import Path
 
 import pytest
+from device_agent.health.memory import HEALTH
 from device_agent.runtime.settings import Settings
-from device_agent.store.sweeper import Litter, sweep
-from device_agent.table import claims
-from device_agent.table.claims import Claim
-from unit.table.samples import NAME, held, unit
+from device_agent.store.configuration import CONFIG
+from device_agent.store.node_store import NodeStore
+from device_agent.store.sweeper import Sweeper, sweep
+from device_agent.table.claims import CLAIMS, Claim
+from device_agent.table.memory import ClaimMemory
+from unit.table.samples import NAME, Steps, held, unit
 
 OURS, THEIRS = "0f6f4a52", "11111111"
 NOW, AGE, DAY = 100 * 86_400.0, 30 * 86_400.0, 86_400.0
-CLAIM = claims.dump((Claim.of(unit("a", replicas=2), exclusive=True),))
+CLAIM = CLAIMS.dump((Claim.of(unit("a", replicas=2), exclusive=True),), boot_id="")
 
 
 def left(root: Path, name: str, *, days: float, content: bytes = b"{}") -> Path:
@@ -25,12 +28,23 @@ def left(root: Path, name: str, *, days: float, content: bytes = b"{}") -> Path:
     return path
 
 
-def swept(root: Path, holders=None) -> set[str]:
-    return set(sweep(root, object_uid=OURS, boot_id="this", now=NOW, age=AGE, holders=holders))
+def claims_in_use(holders):
+    """As the agent asks, with the last answer of PodResources."""
+    steps = Steps()
+    steps.list(holders)
+    return ClaimMemory(steps.table, changed=lambda _: None, ask=lambda: None).in_use()
+
+
+def swept(root: Path, holders=None, *, boot: str = "this") -> set[str]:
+    store = NodeStore(root, object_uid=OURS, boot=boot)
+    went = []
+    for section, in_use in ((CONFIG, None), (HEALTH, None), (CLAIMS, claims_in_use(holders))):
+        went += sweep(store, section, in_use=in_use, now=NOW, age=AGE)
+    return set(went)
 
 
 def health(boot: object) -> bytes:
-    return json.dumps({"version": 1, "bootId": boot, "conditions": []}).encode()
+    return json.dumps({"version": 99, "bootId": boot}).encode()
 
 
 @pytest.mark.parametrize(
@@ -69,7 +83,7 @@ def test_what_goes_and_what_stays(tmp_path, *, name, days, content, holders, goe
 
 def test_without_a_boot_id_no_health_is_of_another_boot(tmp_path):
     left(tmp_path, f"health/{THEIRS}.json", days=0, content=health("another"))
-    assert sweep(tmp_path, object_uid=OURS, boot_id="", now=NOW, age=AGE, holders={}) == []
+    assert swept(tmp_path, {}, boot="") == set()
 
 
 def test_own_files_are_touched_so_that_nobody_takes_them_for_left(tmp_path):
@@ -82,19 +96,30 @@ def test_a_node_without_the_directory_has_no_litter(tmp_path):
     assert swept(tmp_path) == set()
 
 
+def test_what_is_no_file_stays(tmp_path):
+    path = tmp_path / "device-operator" / "config" / f"{THEIRS}.json"
+    path.mkdir(parents=True)
+    (tmp_path / "device-operator" / "config" / "link.json").symlink_to(path)
+    os.utime(path, (0, 0))
+    assert swept(tmp_path, {}) == set()
+
+
 async def test_it_is_looked_after_by_itself(tmp_path):
     path = left(tmp_path, f"claims/{THEIRS}.json", days=31, content=CLAIM)
+    config = left(tmp_path, f"config/{THEIRS}.json", days=31)
     asked = []
 
-    def holders():
+    def in_use():
         asked.append(path.exists())
-        return held("a") if len(asked) == 1 else {}
+        return claims_in_use(held("a") if len(asked) == 1 else {})
 
-    settings = Settings().with_values("litter_first=0.01", "litter_interval=0.01")
-    litter = Litter(tmp_path, object_uid=OURS, boot_id="this", settings=settings, holders=holders)
-    task = asyncio.create_task(litter.run())
+    settings = Settings().with_values("sweep_first=0.01", "sweep_interval=0.01")
+    store = NodeStore(tmp_path, object_uid=OURS, boot="this")
+    sweeper = Sweeper(store, {CONFIG: None, CLAIMS: in_use}, settings=settings)
+    task = asyncio.create_task(sweeper.run())
     async with asyncio.timeout(10):
         while path.exists():  # noqa: ASYNC110 - the file is what there is to wait for
             await asyncio.sleep(0.01)
     task.cancel()
     assert asked[:2] == [True, True]
+    assert not config.exists()

@@ -1,0 +1,244 @@
+"""Keeps one section for one room, whatever the disk does. The rule is one for all sections.
+
+- Nothing waits for the disk beyond a deadline, and devices are served with or without it.
+- What the disk has is read first. While it cannot be read, because the disk hangs or refuses, it is tried again and
+  never written over. A file that is read and makes no sense is of no use to anybody, and is replaced.
+- What is new is written whole, and tried again until the disk takes it; the end of the process writes last.
+- What another process of the same object wrote is taken in, and written together with what this one knows.
+- A problem is logged when it begins or changes.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from enum import Enum, auto
+from typing import Final, Generic, Protocol, TypeVar
+
+from device_agent.runtime.settings import Settings
+from device_agent.runtime.worker import Worker, WorkerBusyError
+from device_agent.store.node_store import KeptFile, NodeStore, OtherFiles
+from device_agent.store.section import Others, Section
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_STILL_SECONDS: Final = 0.01
+"""Between looks at a thread that is being waited for at the end."""
+
+
+class Memory(Protocol[T]):
+    """What a room has to keep. All calls come on the loop."""
+
+    @property
+    def revision(self) -> int:
+        """Moves when `items` change."""
+
+    def items(self) -> tuple[T, ...]:
+        """What is to be kept, in a fixed order."""
+
+    def restore(self, own: tuple[T, ...], *, late: bool, now: float, wall: datetime) -> None:
+        """What an earlier process of this object kept, or one beside this. `late`: devices may be offered already."""
+
+    def learn(self, others: tuple[T, ...], *, now: float, wall: datetime) -> None:
+        """What other objects' agents keep now, all of it, the file written last at the end."""
+
+
+class _Trouble(Enum):
+    LOST = auto()
+    """What an earlier process kept made no sense; told until the process ends, as nobody knows what it said."""
+    UNREAD = auto()
+    """The disk has not given it yet."""
+    OTHERS = auto()
+    """Files of other objects. It is not in `problem`: the agents of those objects tell of their own."""
+    UNKEPT = auto()
+    """The disk has not taken what is new."""
+
+
+class Keeper(Generic[T]):
+    """See the module. `told` gets `problem` when it changes."""
+
+    def __init__(
+        self,
+        store: NodeStore,
+        section: Section[T],
+        memory: Memory[T],
+        *,
+        settings: Settings,
+        told: Callable[[str], None],
+    ) -> None:
+        self.section = section
+        self.problem = ""
+        """Why this object's items do not outlive the process, or did not outlive the one before; '' where they do."""
+        self._store = store
+        self._memory = memory
+        self._settings = settings
+        self._told = told
+        self._worker = Worker(section.name)
+        self._turn = asyncio.Lock()
+        self._wake = asyncio.Event()
+        self._recalled = False
+        self._own: KeptFile[T] | None = None
+        self._refused = True
+        """This object's file may have what is not known: it must not be written over."""
+        self._others: Mapping[str, KeptFile[T]] = {}
+        self._others_read = section.others is Others.NEVER
+        self._attempted: tuple[T, ...] = ()
+        """What was written last, by a call that may have come back too late to say so."""
+        self._kept: int | None = memory.revision
+        """The revision that the file has; None: it has something else."""
+        self._troubles: dict[_Trouble, str] = {}
+
+    async def recall(self) -> None:
+        """What the disk has, to be awaited before anything is offered. A slow disk is read by `run`."""
+        try:
+            async with self._turn:
+                done = await self._look(end=time.monotonic() + self._settings.store_wait)
+        finally:
+            self._recalled = True
+        if not done:
+            self._wake.set()
+
+    async def write_ahead(self, add: Callable[[], None]) -> None:
+        """What `add` adds to the memory is on the disk when this returns, or the disk is too slow or refuses."""
+        end = time.monotonic() + self._settings.store_wait
+        try:
+            async with asyncio.timeout(self._settings.store_wait):
+                await self._turn.acquire()
+        except TimeoutError:
+            add()
+            self.stirred()
+            return
+        try:
+            await self._look(end=end)
+            add()
+            if not await self._keep(end=end):
+                self._wake.set()
+        finally:
+            self._turn.release()
+
+    def stirred(self) -> None:
+        """The memory may have something new."""
+        if self._memory.revision != self._kept:
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Reads what is still unread and writes what is new, for ever."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            async with self._turn:
+                end = time.monotonic() + self._settings.store_deadline
+                looked = await self._look(end=end)
+                kept = await self._keep(end=end)
+            if not (looked and kept):
+                await asyncio.sleep(self._settings.store_retry)
+                self._wake.set()
+
+    async def close(self) -> None:
+        """Writes what is new, after `run` was cancelled. A write that was begun before may have older items."""
+        end = time.monotonic() + self._settings.store_last
+        while self._worker.busy and time.monotonic() < end:  # noqa: ASYNC110 - a thread has no event of this loop
+            await asyncio.sleep(_STILL_SECONDS)
+        await self._keep(end=end)
+
+    # From the disk
+
+    async def _look(self, *, end: float) -> bool:
+        """Whether all that is to be read could be."""
+        known, others = self._own, self._others
+        own = await self._ask(lambda: self._store.read(self.section, known), end=end)
+        if own is None:
+            return False
+        self._take(own)
+        if self.section.others is Others.ALWAYS or not self._others_read:
+            found = await self._ask(lambda: self._store.read_others(self.section, others), end=end)
+            if found is None:
+                return False
+            self._take_others(found)
+        return self._others_read and not own.refused
+
+    def _take(self, own: KeptFile[T]) -> None:
+        known, self._refused = self._own, own.refused
+        if own.refused:
+            self._trouble(_Trouble.UNREAD if known is None else _Trouble.UNKEPT, own.problem)
+            return
+        self._own = own
+        if known is None and own.problem:
+            self._trouble(_Trouble.LOST, own.problem)
+        if self._others_read:
+            self._trouble(_Trouble.UNREAD, "")
+        if own == known:
+            return
+        if own.items and own.items not in (known.items if known else (), self._attempted):
+            now, wall = time.monotonic(), datetime.now(tz=UTC)
+            self._memory.restore(own.items, late=self._recalled, now=now, wall=wall)
+        self._kept = self._memory.revision if self._memory.items() == own.items else None
+
+    def _take_others(self, found: OtherFiles[T]) -> None:
+        self._others_read = not found.refused
+        self._trouble(_Trouble.OTHERS, found.problem)
+        if self._own is not None:
+            self._trouble(_Trouble.UNREAD, "")
+        if found.files != self._others:
+            self._others = found.files
+            items = tuple(item for file in found.files.values() for item in file.items)
+            self._memory.learn(items, now=time.monotonic(), wall=datetime.now(tz=UTC))
+
+    # To the disk
+
+    async def _keep(self, *, end: float) -> bool:
+        """Whether the disk has what the memory has."""
+        if self._refused:
+            return False
+        revision = self._memory.revision
+        if revision == self._kept:
+            self._trouble(_Trouble.UNKEPT, "")
+            return True
+        items = self._attempted = self._memory.items()
+        written = await self._ask(lambda: self._store.write(self.section, items), end=end)
+        if written is None:
+            return False
+        self._trouble(_Trouble.UNKEPT, written.problem)
+        if not written.problem:
+            self._own, self._kept = written, revision
+        return not written.problem
+
+    async def _ask(self, work: Callable[[], R], *, end: float) -> "R | None":
+        """None: the disk hangs. The call goes on in its thread, and what comes of it is read again."""
+        try:
+            return await self._worker.call(work, seconds=max(end - time.monotonic(), 0))
+        except (TimeoutError, WorkerBusyError):
+            unread = self._own is None or not self._others_read
+            path = self._store.directory(self.section)
+            self._trouble(_Trouble.UNREAD if unread else _Trouble.UNKEPT, f"{path}: the disk hangs")
+            return None
+
+    # For admins
+
+    def _trouble(self, kind: _Trouble, problem: str) -> None:
+        if problem == self._troubles.get(kind, ""):
+            return
+        if problem:
+            self._troubles[kind] = problem
+            extra = {"section": self.section.name, "error": problem, "effect": self.section.forgotten}
+            if kind is _Trouble.UNKEPT:
+                logger.warning("the node store cannot be written", extra=extra)
+            else:
+                logger.warning("the node store cannot be read", extra=extra)
+        else:
+            del self._troubles[kind]
+        before, self.problem = self.problem, self._words()
+        if self.problem != before:
+            self._told(self.problem)
+
+    def _words(self) -> str:
+        what, forgotten = self.section.what, self.section.forgotten
+        unread = [self._troubles[k] for k in (_Trouble.LOST, _Trouble.UNREAD) if k in self._troubles]
+        told = [f"{what} kept on the node: {problem}; {forgotten}" for problem in unread]
+        if unkept := self._troubles.get(_Trouble.UNKEPT):
+            told.append(f"{what} could not be kept on the node: {unkept}; when the agent restarts, {forgotten}")
+        return "; ".join(told)

@@ -1,0 +1,96 @@
+"""One section of the node store: what its items are, and how they stand in a file. Pure.
+
+A file is JSON: `{"version": 1, "bootId": "...", "items": [...]}`. An item is a frozen dataclass of the room that keeps
+it, written and read by its own fields (`contract.codec`). `bootId` is only there when a reboot ends what is kept.
+"""
+
+import json
+from enum import Enum, auto
+from typing import Any, Final, Generic, TypeVar
+
+from device_agent.contract.codec import decode, encode
+from device_agent.contract.values import dataclass
+
+T = TypeVar("T")
+
+MAX_BYTES: Final = 32 * 1024 * 1024
+"""More than 20,000 devices of 32 resources take; a longer file is not ours."""
+
+
+class SectionError(ValueError):
+    """The bytes are not a file of this section. The message is one line."""
+
+
+class Others(Enum):
+    """When the files of other objects are read."""
+
+    NEVER = auto()
+    AT_START = auto()
+    ALWAYS = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Section(Generic[T]):
+    """`name`: of the directory. `item`: the dataclass. `version`: of its fields; a file of another one is not read.
+
+    `what`: the items, for messages. `forgotten`: what may happen without them, for messages.
+    `until_reboot`: a file of another boot holds nothing. `shared`: (field, value) of the items that other objects'
+    agents read; None: all. `max_others`: so many files of other objects are read, the newest.
+    """
+
+    name: str
+    item: type[T]
+    version: int
+    what: str
+    forgotten: str
+    max_bytes: int = MAX_BYTES
+    until_reboot: bool = False
+    others: Others = Others.NEVER
+    shared: tuple[str, str] | None = None
+    max_others: int = 256
+
+    def dump(self, items: tuple[T, ...], *, boot_id: str) -> bytes:
+        """Equal items give equal bytes.
+
+        Raises:
+            SectionError: more bytes than `max_bytes`, which nobody would read.
+        """
+        boot = {"bootId": boot_id} if self.until_reboot else {}
+        data = {"version": self.version, **boot, "items": encode(items)}
+        raw = json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+        if len(raw) > self.max_bytes:
+            raise SectionError(f"it is longer than {self.max_bytes:,} bytes")
+        return raw
+
+    def parse(self, raw: bytes, *, boot_id: str, theirs: bool = False) -> tuple[T, ...]:
+        """The items of a file; none when it was written in another boot and a reboot ends them.
+
+        `theirs`: the file is another object's, so items that are not shared are left out.
+
+        Raises:
+            SectionError: not what `dump` writes.
+        """
+        try:
+            data: Any = json.loads(raw)
+            if not isinstance(data, dict) or data.get("version") != self.version:
+                raise SectionError("it is of another version")
+            if self.until_reboot and not (boot_id and data.get("bootId") == boot_id):
+                return ()
+            items = data.get("items")
+            if not isinstance(items, list):
+                raise SectionError("items: must be a list")
+            if theirs and self.shared is not None:
+                field, value = self.shared
+                items = [item for item in items if isinstance(item, dict) and item.get(field) == value]
+            return tuple(decode(self.item, item, path=f"items[{i}]") for i, item in enumerate(items))
+        except (ValueError, RecursionError) as error:
+            raise SectionError(str(error)) from error
+
+
+def boot_of(raw: bytes) -> str:
+    """In which boot a file of any version was written, '' when it does not say."""
+    try:
+        boot = json.loads(raw)["bootId"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return ""
+    return boot if isinstance(boot, str) else ""
