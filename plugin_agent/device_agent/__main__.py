@@ -16,6 +16,7 @@ from device_agent.contract import names
 from device_agent.contract.log_format import LogFormatter
 
 if TYPE_CHECKING:
+    from device_agent.options import Options
     from device_agent.report.api_client import ApiServer
 
 _KUBELET = Path("/var/lib/kubelet")
@@ -41,7 +42,21 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"device-agent {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    shared = _shared_arguments()
+    serve = commands.add_parser(
+        "serve", parents=[shared], help="serve the devices to the kubelet", description="Runs until SIGTERM."
+    )
+    _serve_arguments(serve)
+    commands.add_parser(
+        "scan",
+        parents=[shared],
+        help="show what the configuration selects on this node",
+        description="Reads the node's devices and prints which resource would get which, and why others are left out.",
+    )
+    return parser
 
+
+def _shared_arguments() -> argparse.ArgumentParser:
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument(
         "--config",
@@ -64,10 +79,10 @@ def _parser() -> argparse.ArgumentParser:
         default=Path(os.environ.get(names.ENV_DRIVER_ROOT) or "/"),
         help="where the NVIDIA driver's files are, as /usr/lib64 below it (default: %(default)s)",
     )
+    return shared
 
-    serve = commands.add_parser(
-        "serve", parents=[shared], help="serve the devices to the kubelet", description="Runs until SIGTERM."
-    )
+
+def _serve_arguments(serve: argparse.ArgumentParser) -> None:
     serve.add_argument(
         "--kubelet-dir",
         type=Path,
@@ -95,6 +110,15 @@ def _parser() -> argparse.ArgumentParser:
         default=("", names.AGENT_PORT),
         help=f"address of /healthz, /readyz and /metrics (default: :{names.AGENT_PORT})",
     )
+    _output_arguments(serve)
+    # for tests and try-outs
+    serve.add_argument("--features-dir", type=Path, default=Path(names.FEATURES_DIR), help=argparse.SUPPRESS)
+    serve.add_argument("--api-server", metavar="URL", help=argparse.SUPPRESS)
+    serve.add_argument("--token-file", type=Path, metavar="FILE", help=argparse.SUPPRESS)
+    serve.add_argument("--set", action="append", default=[], metavar="NAME=NUMBER", help=argparse.SUPPRESS)
+
+
+def _output_arguments(serve: argparse.ArgumentParser) -> None:
     serve.add_argument(
         "--log-level",
         choices=("Debug", "Info", "Warning", "Error"),
@@ -114,19 +138,6 @@ def _parser() -> argparse.ArgumentParser:
         default=os.environ.get(names.ENV_NODE_FEATURES, "None"),
         help="NFD: facts about GPUs as a file for node-feature-discovery (default here: %(default)s)",
     )
-    # for tests and try-outs
-    serve.add_argument("--features-dir", type=Path, default=Path(names.FEATURES_DIR), help=argparse.SUPPRESS)
-    serve.add_argument("--api-server", metavar="URL", help=argparse.SUPPRESS)
-    serve.add_argument("--token-file", type=Path, metavar="FILE", help=argparse.SUPPRESS)
-    serve.add_argument("--set", action="append", default=[], metavar="NAME=NUMBER", help=argparse.SUPPRESS)
-
-    commands.add_parser(
-        "scan",
-        parents=[shared],
-        help="show what the configuration selects on this node",
-        description="Reads the node's devices and prints which resource would get which, and why others are left out.",
-    )
-    return parser
 
 
 def _host_root() -> Path:
@@ -154,10 +165,9 @@ def _serve(options: argparse.Namespace) -> int:
     import asyncio  # noqa: PLC0415
 
     from device_agent import agent  # noqa: PLC0415
-    from device_agent.report import inventory  # noqa: PLC0415
     from device_agent.report.api_client import ApiError  # noqa: PLC0415
     from device_agent.runtime import logs  # noqa: PLC0415
-    from device_agent.runtime.settings import SettingError, Settings  # noqa: PLC0415
+    from device_agent.runtime.settings import SettingError  # noqa: PLC0415
     from device_agent.store.node_store import ObjectUidError  # noqa: PLC0415
 
     if options.log_level not in logs.LOG_LEVELS:
@@ -169,38 +179,12 @@ def _serve(options: argparse.Namespace) -> int:
         if value not in values:
             return _wrong(f"{name}={value}: must be one of {', '.join(values)}")
     logs.configure(level=options.log_level, formatter=LogFormatter(style=options.log_format))
-    environment = os.environ
-    identity = inventory.AgentIdentity(
-        node=environment.get(names.ENV_NODE, ""),
-        config=environment.get(names.ENV_CONFIG, ""),
-        config_uid=environment.get(names.ENV_CONFIG_UID, ""),
-        pool=environment.get(names.ENV_POOL, ""),
-        version=__version__,
-    )
     if options.report == "api":
         wanted = (names.ENV_NODE, names.ENV_CONFIG, names.ENV_CONFIG_UID, names.ENV_POOL)
-        if missing := [name for name in wanted if not environment.get(name)]:
+        if missing := [name for name in wanted if not os.environ.get(name)]:
             return _wrong(f"--report api needs {', '.join(missing)} in the environment; the operator's pods have it")
     try:
-        settings = Settings().with_values(*options.set)
-        api = _api_server(options, timeout=settings.report_deadline)
-        process = agent.Agent(
-            agent.Options(
-                config=options.config,
-                kubelet_dir=options.kubelet_dir.absolute(),
-                pod_resources=options.pod_resources.absolute(),
-                host_root=options.host_root,
-                listen=options.listen,
-                identity=identity,
-                pod=_own_pod(),
-                api=api,
-                settings=settings,
-                driver_root=options.driver_root,
-                driver_access=environment.get(names.ENV_DRIVER_ACCESS, ""),
-                device_metrics=options.device_metrics == "Prometheus",
-                features_dir=options.features_dir if options.node_features == "NFD" else None,
-            )
-        )
+        process = agent.Agent(_options(options))
     except (SettingError, ApiError) as error:
         return _wrong(str(error))
     except ObjectUidError as error:
@@ -209,6 +193,40 @@ def _serve(options: argparse.Namespace) -> int:
         return _wrong(f"--listen {options.listen[0]}:{options.listen[1]}: {error.strerror}")
     asyncio.run(process.run())
     return 0
+
+
+def _options(options: argparse.Namespace) -> "Options":
+    """What the process is started with.
+
+    Raises:
+        SettingError, ApiError: a value cannot be used.
+    """
+    from device_agent.options import Options  # noqa: PLC0415
+    from device_agent.report.inventory import AgentIdentity  # noqa: PLC0415
+    from device_agent.runtime.settings import Settings  # noqa: PLC0415
+
+    environment, settings = os.environ, Settings().with_values(*options.set)
+    return Options(
+        config=options.config,
+        kubelet_dir=options.kubelet_dir.absolute(),
+        pod_resources=options.pod_resources.absolute(),
+        host_root=options.host_root,
+        listen=options.listen,
+        identity=AgentIdentity(
+            node=environment.get(names.ENV_NODE, ""),
+            config=environment.get(names.ENV_CONFIG, ""),
+            config_uid=environment.get(names.ENV_CONFIG_UID, ""),
+            pool=environment.get(names.ENV_POOL, ""),
+            version=__version__,
+        ),
+        pod=_own_pod(),
+        api=_api_server(options, timeout=settings.report_deadline),
+        settings=settings,
+        driver_root=options.driver_root,
+        driver_access=environment.get(names.ENV_DRIVER_ACCESS, ""),
+        device_metrics=options.device_metrics == "Prometheus",
+        features_dir=options.features_dir if options.node_features == "NFD" else None,
+    )
 
 
 def _api_server(options: argparse.Namespace, *, timeout: float) -> "ApiServer | None":

@@ -13,17 +13,14 @@ import threading
 import time
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from device_agent.contract.document import Document
 from device_agent.contract.inventory import InventoryStatus
-from device_agent.contract.values import dataclass
 from device_agent.discovery.companions import NodeWatch
-from device_agent.discovery.driver_library import DriverHost, DriverSetup
+from device_agent.discovery.driver_library import DriverHost
 from device_agent.discovery.driver_news import DriverNews
-from device_agent.discovery.scan_loop import Applied, ScanLoop
-from device_agent.discovery.scan_loop import Listeners as ScanListeners
+from device_agent.discovery.scan_loop import Applied, ScanCalls, ScanLoop
 from device_agent.discovery.scanner import Scanner
 from device_agent.discovery.source import Roots
 from device_agent.health.memory import HEALTH
@@ -32,19 +29,15 @@ from device_agent.kubelet.allocatable import Allocatable
 from device_agent.kubelet.podresources import HolderPoll, PodResources
 from device_agent.kubelet.registration import KubeletDirectory, Registration
 from device_agent.kubelet.served_names import ServedNames
-from device_agent.nvml.access import parse as parse_access
-from device_agent.nvml.nvidia import Nvidia
-from device_agent.nvml.report import Wanted
+from device_agent.options import Options
 from device_agent.report import inventory
 from device_agent.report import reporter as report
 from device_agent.report.acknowledgement import Acknowledgement
-from device_agent.report.api_client import ApiServer
 from device_agent.report.transitions import Transitions
 from device_agent.runtime import logs
 from device_agent.runtime.directory_watch import DirectoryWatch
 from device_agent.runtime.metrics import Metrics, ResourceCount
 from device_agent.runtime.probes import ProbeServer
-from device_agent.runtime.settings import Settings
 from device_agent.runtime.supervision import Supervisor
 from device_agent.select.unit import Selection
 from device_agent.store.configuration import CONFIG, MountedConfiguration
@@ -63,45 +56,6 @@ _PUBLISH_SECONDS: Final = 0.02
 _TURN_SECONDS: Final = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What the command line and the pod's environment say. `api` None: nothing is reported.
-
-    `pod`: (namespace, name) of the agent's own pod, None outside one. `driver_access`: as the operator writes it.
-    `features_dir`: node-feature-discovery's directory, None: no node labels.
-    """
-
-    config: Path
-    kubelet_dir: Path
-    pod_resources: Path
-    host_root: Path
-    listen: tuple[str, int]
-    identity: inventory.AgentIdentity
-    pod: tuple[str, str] | None
-    api: ApiServer | None
-    settings: Settings
-    driver_root: Path = Path("/")
-    driver_access: str = ""
-    device_metrics: bool = False
-    features_dir: Path | None = None
-
-    @property
-    def drivers(self) -> tuple[DriverSetup, ...]:
-        """The driver libraries, one item each."""
-        return (
-            Nvidia(
-                driver_root=self.driver_root,
-                access=parse_access(self.driver_access),
-                report=Wanted(metrics=self.device_metrics, features_dir=self.features_dir),
-            ),
-        )
-
-    @property
-    def owner(self) -> str:
-        """What this object's agents have in common on a node: their sockets and kept files are told apart by it."""
-        return self.identity.config_uid or "local"
-
-
 class Agent:
     """The process, from start to SIGTERM."""
 
@@ -111,21 +65,49 @@ class Agent:
         Raises:
             OSError: the port cannot be bound.
         """
-        settings = options.settings
+        settings, roots = options.settings, Roots.below(options.host_root)
         self._options = options
         self._settings = settings
+        self._kubelet_seen: object = None
+        self._transitions = Transitions()
+        self._offering = False
+        self._stopping = False
+        self._settled = False
+        self._tasks = Supervisor()
+        self._publishing: asyncio.TimerHandle | None = None
+        self._worth_telling = asyncio.Event()
         self._metrics = Metrics(version=options.identity.version)
         self._probes = ProbeServer(options.listen, metrics=self._metrics, healthy_within=settings.healthy_within)
-        roots = Roots.below(options.host_root)
         self._table = DeviceTable(Document(resources=()), fault_rules={d.kind: d.fault_rule for d in options.drivers})
         self._configuration = MountedConfiguration(
             options.config, seconds=settings.scan_deadline, changed=self._configuration_changed
         )
         self._keep_on_node(NodeStore(options.kubelet_dir, object_uid=options.owner, boot=boot_id(roots.proc)))
         self._acknowledgement = Acknowledgement(self._table, changed=self._changed)
-        host = DriverHost(roots, settings, registry=self._metrics.registry, config=options.identity.config)
+        self._look_at_node(roots)
+        self._served = ServedNames(
+            self._table,
+            make=self._registration,
+            spawn=self._tasks.keep,
+            settle=settings.stream_settle,
+            wait_for=self._wait_for,
+        )
+
+    def _keep_on_node(self, store: NodeStore) -> None:
+        settings, config = self._settings, self._configuration
+        health = HealthMemory(self._table, changed=self._changed)
+        claims = self._claims = ClaimMemory(self._table, changed=self._changed, ask=self._ask_soon)
+        self._config_keeper = Keeper(store, CONFIG, config, settings=settings, told=config.kept_badly)
+        self._health_keeper = Keeper(store, HEALTH, health, settings=settings, told=self._kept_badly)
+        self._claim_keeper = Keeper(store, CLAIMS, claims, settings=settings, told=self._kept_badly)
+        self._keepers = (self._config_keeper, self._health_keeper, self._claim_keeper)
+        self._sweeper = Sweeper(store, {CONFIG: None, HEALTH: None, CLAIMS: claims.in_use}, settings=settings)
+
+    def _look_at_node(self, roots: Roots) -> None:
+        settings = self._settings
+        host = DriverHost(roots, settings, registry=self._metrics.registry, config=self._options.identity.config)
         news = DriverNews(self._table, changed=self._changed, found=self._scan_soon)
-        self._drivers = tuple(driver.open(host, news) for driver in options.drivers)
+        self._drivers = tuple(driver.open(host, news) for driver in self._options.drivers)
         self._scans = ScanLoop(
             Scanner(roots),
             configuration=self._configuration,
@@ -133,7 +115,7 @@ class Agent:
             table=self._table,
             metrics=self._metrics,
             settings=settings,
-            listeners=ScanListeners(
+            calls=ScanCalls(
                 first=self._first_holders,
                 before=self._keep_claims,
                 in_force=self._configured,
@@ -146,31 +128,6 @@ class Agent:
             settings=settings,
             of_drivers={driver.kind: driver.nodes for driver in self._drivers},
         )
-        self._kubelet_seen: object = None
-        self._transitions = Transitions()
-        self._offering = False
-        self._stopping = False
-        self._settled = False
-        self._tasks = Supervisor()
-        self._served = ServedNames(
-            self._table,
-            make=self._registration,
-            spawn=self._tasks.keep,
-            settle=settings.stream_settle,
-            wait_for=self._wait_for,
-        )
-        self._publishing: asyncio.TimerHandle | None = None
-        self._worth_telling = asyncio.Event()
-
-    def _keep_on_node(self, store: NodeStore) -> None:
-        settings, config = self._settings, self._configuration
-        health = HealthMemory(self._table, changed=self._changed)
-        claims = self._claims = ClaimMemory(self._table, changed=self._changed, ask=self._ask_soon)
-        self._config_keeper = Keeper(store, CONFIG, config, settings=settings, told=config.kept_badly)
-        self._health_keeper = Keeper(store, HEALTH, health, settings=settings, told=self._kept_badly)
-        self._claim_keeper = Keeper(store, CLAIMS, claims, settings=settings, told=self._kept_badly)
-        self._keepers = (self._config_keeper, self._health_keeper, self._claim_keeper)
-        self._sweeper = Sweeper(store, {CONFIG: None, HEALTH: None, CLAIMS: claims.in_use}, settings=settings)
 
     async def run(self) -> None:
         """Returns after SIGTERM or SIGINT, when everything has been put away."""

@@ -45,7 +45,7 @@ class Applied:
 
 
 @dataclass(frozen=True, slots=True)
-class Listeners:
+class ScanCalls:
     """`first`: awaited before the first scan. `before`: each scan's devices, awaited before they are offered.
 
     `in_force`: a configuration came in force. `applied`: each scan.
@@ -72,7 +72,7 @@ class ScanLoop:
         table: DeviceTable,
         metrics: Metrics,
         settings: Settings,
-        listeners: Listeners,
+        calls: ScanCalls,
     ) -> None:
         self.in_force: CheckedDocument | None = None
         self._scanner = scanner
@@ -81,7 +81,7 @@ class ScanLoop:
         self._table = table
         self._metrics = metrics
         self._settings = settings
-        self._listeners = listeners
+        self._calls = calls
         self._worker = Worker("scan")
         self._errors = ScanErrors()
         self._hint = asyncio.Event()
@@ -120,7 +120,7 @@ class ScanLoop:
     async def _scan(self, wanted: CheckedDocument) -> None:
         self._table.configure(wanted.document)
         if not self._begun:
-            await self._listeners.first()
+            await self._calls.first()
             self._begun = True
         drivers = await self._ask_drivers(wanted.document)
         begun = time.monotonic()
@@ -139,13 +139,13 @@ class ScanLoop:
             return
         self._metrics.scanned(seconds=time.monotonic() - begun)
         self._complain(errors)
-        await self._listeners.before(wanted.document, selection)
+        await self._calls.before(wanted.document, selection)
         changed = self._table.apply_selection(selection, now=time.monotonic(), wall=datetime.now(tz=UTC))
         if wanted is not self.in_force:
             self.in_force = wanted
-            self._listeners.in_force()
+            self._calls.in_force()
             logger.info("configuration in force", extra={"sha256": wanted.sha256})
-        self._listeners.applied(Applied(accepted=wanted, changed=changed))
+        self._calls.applied(Applied(accepted=wanted, changed=changed))
 
     async def _ask_drivers(self, document: Document) -> dict[str, Opener]:
         answers = await asyncio.gather(*(feed.for_scan(document) for feed in self._feeds))
