@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from device_agent.contract.names import replica_id
-from device_agent.health.conditions import Record
 from device_agent.health.memory import HEALTH, lasting
+from device_agent.health.watchlist import Record
 from device_agent.runtime.settings import Settings
 from device_agent.store.keeper import Keeper
 from device_agent.store.node_store import KeptFile, NodeStore

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from device_agent.health.conditions import Kind, Record
 from device_agent.health.memory import HEALTH, lasting
+from device_agent.health.watchlist import Kind, Record
 from device_agent.store.configuration import CONFIG, KeptDocument
 from device_agent.store.section import Section, SectionError, boot_of
 from device_agent.table.claims import CLAIMS, Claim

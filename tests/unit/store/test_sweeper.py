@@ -92,7 +92,7 @@ def test_own_files_are_touched_so_that_nobody_takes_them_for_left(tmp_path):
     assert path.stat().st_mtime > NOW
 
 
-def test_a_node_without_the_directory_has_no_litter(tmp_path):
+def test_a_node_without_the_directory_has_nothing_to_sweep(tmp_path):
     assert swept(tmp_path) == set()
 
 
