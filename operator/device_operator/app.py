@@ -32,7 +32,7 @@ from device_operator.reconcile import Reconciler, ReconcileSettings
 from device_operator.runtime import errors
 from device_operator.runtime.logs import configure_logging
 from device_operator.runtime.metrics import Telemetry
-from device_operator.runtime.probes import Health, serve
+from device_operator.runtime.probes import Liveness, serve
 from device_operator.runtime.settings import Settings
 from device_operator.runtime.workers import Pacer, Workers
 from device_operator.runtime.workqueue import WorkQueue
@@ -72,7 +72,7 @@ class _Process:
     connection: Connection
     client: Client
     telemetry: Telemetry
-    health: Health
+    health: Liveness
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +87,7 @@ class _Parts:
 
 
 async def _main(settings: Settings) -> None:
-    health = Health(stale=settings.watch_stale_seconds)
+    health = Liveness(stale=settings.watch_stale_seconds)
     telemetry = Telemetry()
     try:
         runner = await serve(health, telemetry.registry, listen=settings.listen)

@@ -30,7 +30,7 @@ from device_operator.cluster.revisions import Revision
 from device_operator.render.manifests import Manifest, RenderSettings, render
 from device_operator.runtime import errors
 from device_operator.runtime.workers import Pass
-from device_operator.spec.acceptance import InForce, Rejected, Standing, rejection
+from device_operator.spec.acceptance import AcceptedState, InForce, Rejected, rejection
 from device_operator.spec.model import ConfigRef
 from device_operator.spec.placement import Assignment, OtherConfig, assignment
 from device_operator.status import pacing
@@ -146,7 +146,7 @@ class Reconciler:
             again.append(_PROBLEM_RECHECK)
         return Pass(result="rejected" if standing.rejected else "accepted", again=min(again))
 
-    async def _standing(self, config: Config, others: tuple[OtherConfig, ...]) -> tuple[Standing, ApiError | None]:
+    async def _standing(self, config: Config, others: tuple[OtherConfig, ...]) -> tuple[AcceptedState, ApiError | None]:
         """What is in force now; and a refusal of the API server, after which the pass is tried again soon."""
         ref, failure, in_force, lost = config.ref, None, None, ""
         rejected = self._rejection(config, others)
@@ -163,7 +163,9 @@ class Reconciler:
             in_force = InForce(latest.generation, latest.spec)
         else:
             lost = self._lost(config, latest)
-        return Standing(ref=ref, generation=config.generation, rejected=rejected, in_force=in_force, lost=lost), failure
+        return AcceptedState(
+            ref=ref, generation=config.generation, rejected=rejected, in_force=in_force, lost=lost
+        ), failure
 
     def _rejection(self, config: Config, others: tuple[OtherConfig, ...]) -> Rejected | None:
         if config.spec is None:

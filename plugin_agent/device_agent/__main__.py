@@ -165,7 +165,7 @@ def _serve(options: argparse.Namespace) -> int:
     import asyncio  # noqa: PLC0415
 
     from device_agent import agent  # noqa: PLC0415
-    from device_agent.report.api_client import ApiError  # noqa: PLC0415
+    from device_agent.report.api_client import ApiCallError  # noqa: PLC0415
     from device_agent.runtime import logs  # noqa: PLC0415
     from device_agent.runtime.settings import SettingError  # noqa: PLC0415
     from device_agent.store.node_store import ObjectUidError  # noqa: PLC0415
@@ -185,7 +185,7 @@ def _serve(options: argparse.Namespace) -> int:
             return _wrong(f"--report api needs {', '.join(missing)} in the environment; the operator's pods have it")
     try:
         process = agent.Agent(_options(options))
-    except (SettingError, ApiError) as error:
+    except (SettingError, ApiCallError) as error:
         return _wrong(str(error))
     except ObjectUidError as error:
         return _wrong(f"{names.ENV_CONFIG_UID}: {error}")
@@ -199,7 +199,7 @@ def _options(options: argparse.Namespace) -> "Options":
     """What the process is started with.
 
     Raises:
-        SettingError, ApiError: a value cannot be used.
+        SettingError, ApiCallError: a value cannot be used.
     """
     from device_agent.options import Options  # noqa: PLC0415
     from device_agent.report.inventory import AgentIdentity  # noqa: PLC0415

@@ -353,7 +353,7 @@ class Agent:
         return self._served.missing()
 
     def _inventory(self) -> InventoryStatus:
-        observed = inventory.Observed(
+        observed = inventory.AgentFacts(
             config_hash=self._scans.in_force.sha256 if self._scans.in_force else "",
             config_error=self._configuration.error,
             registrations=self._served.states,

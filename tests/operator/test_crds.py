@@ -12,7 +12,7 @@ from device_agent.contract.codec import encode
 from device_agent.contract.status import NOTHING_SAID
 from device_operator.render.manifests import render
 from device_operator.runtime.errors import InvalidSpecError
-from device_operator.spec.acceptance import InForce, Standing
+from device_operator.spec.acceptance import AcceptedState, InForce
 from device_operator.spec.parsing import parse_spec
 from device_operator.spec.placement import assignment
 from device_operator.status.observed import Observed
@@ -263,7 +263,7 @@ def test_the_status_of_a_big_fleet_is_stored_whole(kube: Kube):
     spec = build.spec()
     nodes = tuple(build.node(name) for name in names)
     computed = compute(
-        Standing(ref=build.LAB, generation=1, in_force=InForce(1, spec)),
+        AcceptedState(ref=build.LAB, generation=1, in_force=InForce(1, spec)),
         observed=Observed(
             now=build.NOW,
             nodes=nodes,

@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Health:
+class Liveness:
     """`phase`: what the process does now, in words. `silences`: resource -> seconds without a sign of life."""
 
     phase: str = "starting"
@@ -33,7 +33,7 @@ class Health:
         ]
 
 
-async def serve(health: Health, registry: CollectorRegistry, *, listen: str) -> web.AppRunner:
+async def serve(health: Liveness, registry: CollectorRegistry, *, listen: str) -> web.AppRunner:
     """Listens on `host:port`. The caller cleans up the runner.
 
     Raises:

@@ -38,7 +38,7 @@ class InForce:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class AcceptedState:
     """What is in force of an object, and why that is not its present `generation`.
 
     `rejected`: None where the present generation is in force. `in_force`: None where no generation was ever accepted,

@@ -15,7 +15,7 @@ from typing import Final
 from device_agent.contract.reasons import ConditionReason, DeviceHealth, NodeReason, NodeState
 from device_agent.contract.status import ConditionStatus, ConditionType, ConfigCondition, FleetDevice
 
-from device_operator.spec.acceptance import Rejected, Standing
+from device_operator.spec.acceptance import AcceptedState, Rejected
 from device_operator.spec.caveats import caveats
 from device_operator.spec.model import Spec
 from device_operator.spec.placement import Overlap, describe
@@ -67,7 +67,7 @@ class Situation:
     `applied`: the DaemonSets are as the spec in force has them.
     """
 
-    standing: Standing
+    standing: AcceptedState
     reports: Sequence[NodeReport]
     overlaps: Sequence[Overlap]
     problems: Sequence[ApplyProblem]
@@ -254,7 +254,7 @@ def _on_its_way(report: NodeReport) -> bool:
     return report.grace or (report.young and report.state is NodeState.PENDING and report.reason not in NOT_MADE)
 
 
-def _nothing_in_force(standing: Standing) -> tuple[str, str]:
+def _nothing_in_force(standing: AcceptedState) -> tuple[str, str]:
     """(reason, message)"""
     if standing.lost:
         return ConditionReason.ACCEPTED_SPEC_LOST, standing.lost

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from device_agent.contract.inventory import InventoryDevice, InventoryResource, InventoryStatus, PodResources
+from device_agent.contract.inventory import InventoryDevice, InventoryResource, InventoryStatus, PodResourcesState
 from device_agent.contract.reasons import DeviceHealth, ExclusionReason, NodeReason, NodeState
 
 from device_operator.spec.caveats import EnvClash
@@ -145,7 +145,7 @@ def _why(device: InventoryDevice) -> str:
 
 
 def _holders_unknown(status: InventoryStatus, state: NodeState, *, fresh: bool) -> Diagnosis | None:
-    if status.pod_resources is not PodResources.UNAVAILABLE or fresh:
+    if status.pod_resources is not PodResourcesState.UNAVAILABLE or fresh:
         return None
     text = "the kubelet's pod-resources socket gives no answer, so holders are unknown: check agent.kubeletRootDir"
     return Diagnosis(state, NodeReason.POD_RESOURCES_UNAVAILABLE, text)

@@ -29,7 +29,7 @@ from device_agent.contract.status import (
 )
 
 from device_operator.render.manifests import Manifest
-from device_operator.spec.acceptance import Standing
+from device_operator.spec.acceptance import AcceptedState
 from device_operator.spec.placement import Assignment, describe
 from device_operator.spec.wording import clip, name_nodes, rfc3339
 from device_operator.status import conditions
@@ -49,7 +49,7 @@ MAX_HOLDERS: Final = 2
 
 
 def compute(
-    standing: Standing,
+    standing: AcceptedState,
     *,
     observed: Observed,
     previous: ConfigStatus,
@@ -95,7 +95,7 @@ def compute(
 
 
 def _reports(
-    standing: Standing,
+    standing: AcceptedState,
     pools: Iterable[PoolView],
     observed: Observed,
     assigned: Assignment,
@@ -114,7 +114,7 @@ def _reports(
     )
 
 
-def _accepted_generation(standing: Standing, previous: ConfigStatus) -> int:
+def _accepted_generation(standing: AcceptedState, previous: ConfigStatus) -> int:
     """One whose spec is lost stays told: it is what runs."""
     if standing.in_force:
         return standing.in_force.generation

@@ -24,7 +24,7 @@ class IdStability(StrEnum):
     VOLATILE = "Volatile"
 
 
-class PodResources(StrEnum):
+class PodResourcesState(StrEnum):
     """Whether the kubelet tells who holds which device. Unavailable: the holders are those last known."""
 
     AVAILABLE = "Available"
@@ -135,7 +135,7 @@ class InventoryStatus:
     config_error: str = field(default="", metadata=ABSENT_IF_EMPTY)
     health_error: str = field(default="", metadata=ABSENT_IF_EMPTY)
     acknowledgement: str = field(default="", metadata=ABSENT_IF_EMPTY)
-    pod_resources: PodResources | None = None
+    pod_resources: PodResourcesState | None = None
     summary: InventorySummary | None = None
     resources: tuple[InventoryResource, ...] = ()
     devices: tuple[InventoryDevice, ...] = ()

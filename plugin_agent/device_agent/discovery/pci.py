@@ -10,7 +10,7 @@ from device_agent.contract.reasons import DeviceReason
 from device_agent.discovery import iommu
 from device_agent.discovery.host_tree import host_paths
 from device_agent.discovery.iommu import IommuGroups
-from device_agent.discovery.sysfs_tree import OwnNodes, PciFunction, SysfsTree
+from device_agent.discovery.sysfs_tree import FoundNodes, PciFunction, SysfsTree
 from device_agent.select.found import FoundDevice, Problem
 from device_agent.select.kernel_names import matcher, restricts
 
@@ -23,7 +23,7 @@ class PciFunctions:
 
     def __init__(self, tree: SysfsTree) -> None:
         self._tree = tree
-        self._nodes: dict[str, tuple[OwnNodes, Problem | None]] = {}
+        self._nodes: dict[str, tuple[FoundNodes, Problem | None]] = {}
 
     def scan(self, entry: DeviceEntry, *, owner: str, wanted: frozenset[str]) -> tuple[FoundDevice, ...]:  # noqa: ARG002
         assert entry.pci is not None
@@ -75,21 +75,21 @@ class PciFunctions:
             self._groups,
         )
 
-    def _own_nodes(self, function: PciFunction) -> tuple[OwnNodes, Problem | None]:
+    def _own_nodes(self, function: PciFunction) -> tuple[FoundNodes, Problem | None]:
         if function.on_vfio:
             return self._vfio_nodes(function)
         own = self._tree.own_nodes(function.path, foreign=lambda path: self._tree.function(path) is not None)
         return own, own.problem
 
-    def _vfio_nodes(self, function: PciFunction) -> tuple[OwnNodes, Problem | None]:
+    def _vfio_nodes(self, function: PciFunction) -> tuple[FoundNodes, Problem | None]:
         """The group's node and the container's (Linux Documentation/driver-api/vfio.rst)."""
         if function.iommu_group is None:
             text = f"{function.address} is bound to {function.driver} and has no IOMMU group: enable the IOMMU"
-            return OwnNodes((), ()), (DeviceReason.DEVICE_NODE_MISSING, text)
+            return FoundNodes((), ()), (DeviceReason.DEVICE_NODE_MISSING, text)
         name = self._tree.sys.text(f"kernel/iommu_groups/{function.iommu_group}/name")
         prefix = "noiommu-" if name == _NOIOMMU else ""
         nodes = (f"vfio/{prefix}{function.iommu_group}", iommu.VFIO_CONTAINER)
-        own = OwnNodes(
+        own = FoundNodes(
             present=tuple(sorted(n for n in nodes if self._tree.dev.is_node(n))),
             missing=tuple(n for n in nodes if not self._tree.dev.is_node(n)),
         )

@@ -49,7 +49,7 @@ class PciFunction:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnNodes:
+class FoundNodes:
     """Nodes that sysfs announces, as paths below /dev, sorted: the `present` ones and those that /dev lacks."""
 
     present: tuple[str, ...]
@@ -266,7 +266,7 @@ class SysfsTree:
                             numbers[target] = name.removeprefix("virtfn")
         return self._virtual[physical]
 
-    def own_nodes(self, path: str, *, foreign: Callable[[str], bool]) -> OwnNodes:
+    def own_nodes(self, path: str, *, foreign: Callable[[str], bool]) -> FoundNodes:
         """The nodes of `path` and of the objects below it, without those of a `foreign` object and below it.
 
         Raises:
@@ -277,7 +277,7 @@ class SysfsTree:
         for place in self._objects(path, foreign):
             if (devname := self.devname(place)) is not None:
                 (present if self.dev.is_node(devname) else missing).add(devname)
-        return OwnNodes(present=tuple(sorted(present)), missing=tuple(sorted(missing)))
+        return FoundNodes(present=tuple(sorted(present)), missing=tuple(sorted(missing)))
 
     def _objects(self, path: str, foreign: Callable[[str], bool]) -> Iterator[str]:
         pending = [path]

@@ -11,7 +11,7 @@ from device_agent.contract.document import HealthRules
 from device_agent.contract.reasons import DeviceReason
 from device_agent.contract.times import since_text
 from device_agent.contract.values import dataclass
-from device_agent.health.state_machine import Condition, Failure, State
+from device_agent.health.state_machine import Failure, HealthCondition, State
 
 MAX_TOLD: Final = 512
 """Characters of a message that tells of several failures: the inventory cuts longer ones, and none may be cut off."""
@@ -36,7 +36,7 @@ class Assessment:
 FINE: Final = Assessment(offered=True)
 
 
-def of(conditions: Sequence[Condition], rules: HealthRules, *, unanswered: str, silent: str = "") -> Assessment:
+def of(conditions: Sequence[HealthCondition], rules: HealthRules, *, unanswered: str, silent: str = "") -> Assessment:
     """The worst of all that is known of a unit. `silent`: `unanswered` as one word."""
     bad = [c for c in conditions if not c.state.offered]
     if not bad and unanswered:
@@ -59,7 +59,7 @@ def of(conditions: Sequence[Condition], rules: HealthRules, *, unanswered: str, 
     return Assessment(offered=False, reason=reason, message=message, since=newest, unanswered=unanswered)
 
 
-def _recovering(condition: Condition, rules: HealthRules) -> str:
+def _recovering(condition: HealthCondition, rules: HealthRules) -> str:
     return (
         f"good again, Healthy after {rules.recovery_threshold} good checks in a row; "
         f"it was {condition.cause}: {condition.message}"

@@ -24,8 +24,8 @@ from device_agent.health.news import Answer, Check, Code, Fault, FaultRule, Look
 from device_agent.health.passing_on import Inheritance, of_another_process
 from device_agent.health.state_machine import (
     AT_ONCE,
-    Condition,
     Failure,
+    HealthCondition,
     Signal,
     State,
     checked,
@@ -127,7 +127,7 @@ class Conditions:
                 theirs = watched.condition
                 failures = self._ruled(theirs.failures, self._rules[entry])
                 if kind is Kind.PART and failures and self._list.get(entry, (kind, part)) is None:
-                    mine = Condition(since=theirs.since, state=State.UNHEALTHY)
+                    mine = HealthCondition(since=theirs.since, state=State.UNHEALTHY)
                     self._list.set(self._list.of(entry, (kind, part), wall=theirs.since), with_failures(mine, failures))
 
     def _from_objects(self, entry: str) -> None:
@@ -214,7 +214,7 @@ class Conditions:
         """(entry, part) of every part that is known."""
         return tuple((entry, part) for entry, part, _ in self._list.parts())
 
-    def part(self, entry: str, part: str) -> Condition | None:
+    def part(self, entry: str, part: str) -> HealthCondition | None:
         """The condition of a part, None where nothing is known of it."""
         watched = self._list.get(entry, (Kind.PART, part))
         return watched.condition if watched else None

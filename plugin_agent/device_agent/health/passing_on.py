@@ -10,14 +10,14 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
-from device_agent.health.state_machine import Condition, Failure
+from device_agent.health.state_machine import Failure, HealthCondition
 from device_agent.health.watchlist import Kind, Record
 
 _APART: Final = timedelta(seconds=2)
 """Two agents of a node note the time of one event this far apart at most."""
 
 
-def of_another_process(condition: Condition) -> Condition:
+def of_another_process(condition: HealthCondition) -> HealthCondition:
     """The condition without what counts in the process alone that noted it."""
     failures = tuple(replace(f, load=replace(f.load, epoch=0)) for f in condition.failures)
     return replace(condition, failures=failures)
@@ -27,7 +27,7 @@ class Inheritance:
     """What other objects' agents knew of parts in this boot."""
 
     def __init__(self) -> None:
-        self._parts: dict[str, list[Condition]] = {}
+        self._parts: dict[str, list[HealthCondition]] = {}
 
     def add(self, records: Iterable[Record]) -> None:
         """Of all that was known the failures of parts count; what is polled is polled anew."""
@@ -39,7 +39,7 @@ class Inheritance:
         """The parts of which anything is known."""
         return tuple(self._parts)
 
-    def open(self, part: str, ours: Sequence[Condition]) -> tuple[Failure, ...]:
+    def open(self, part: str, ours: Sequence[HealthCondition]) -> tuple[Failure, ...]:
         """The failures of the part that are open with one agent, unless another or `ours` has seen them end."""
         theirs = self._parts.get(part, ())
         still: list[Failure] = []

@@ -111,7 +111,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class HealthCondition:
     """A device's health. `since`: when the state or the newest failure began.
 
     `run`: signals in a row that the state waits for. `cause` and `message`: of what makes, or made, it unhealthy.
@@ -132,7 +132,7 @@ class Condition:
         return any(failure.blocks for failure in self.failures)
 
 
-def step(condition: Condition, signal: Signal, rules: HealthRules, *, wall: datetime) -> Condition:
+def step(condition: HealthCondition, signal: Signal, rules: HealthRules, *, wall: datetime) -> HealthCondition:
     """The condition after one signal."""
     row = TRANSITIONS.get((condition.state, signal))
     if row is None:
@@ -153,7 +153,7 @@ def step(condition: Condition, signal: Signal, rules: HealthRules, *, wall: date
     return replace(over(after, after.failures), cause="", message="") if to is State.HEALTHY else after
 
 
-def checked(condition: Condition, check: Check, rules: HealthRules, *, wall: datetime) -> Condition:
+def checked(condition: HealthCondition, check: Check, rules: HealthRules, *, wall: datetime) -> HealthCondition:
     """The condition after a check that counts; failures that a look has cleared must be gone by now."""
     if check.answer is Answer.UNKNOWN:
         return condition
@@ -172,7 +172,7 @@ def checked(condition: Condition, check: Check, rules: HealthRules, *, wall: dat
     return replace(after, cause=check.cause, message=check.message)
 
 
-def failed(condition: Condition, failure: Failure, rules: HealthRules, *, wall: datetime) -> Condition:
+def failed(condition: HealthCondition, failure: Failure, rules: HealthRules, *, wall: datetime) -> HealthCondition:
     """The condition after a failure; one of the same cause is the same failure that went on.
 
     A new one begins another time: an acknowledgement ends what had begun by its moment, and is read again and again,
@@ -189,7 +189,7 @@ def failed(condition: Condition, failure: Failure, rules: HealthRules, *, wall: 
     return with_failures(replace(after, before=_broken_before(after)), failures)
 
 
-def with_failures(condition: Condition, failures: tuple[Failure, ...]) -> Condition:
+def with_failures(condition: HealthCondition, failures: tuple[Failure, ...]) -> HealthCondition:
     """The condition with these failures, told by the first; without any, the last words stay until it is Healthy."""
     if not failures:
         return replace(condition, failures=())
@@ -198,7 +198,7 @@ def with_failures(condition: Condition, failures: tuple[Failure, ...]) -> Condit
     return replace(condition, failures=failures, cause=first.ruling.cause, message=first.ruling.message)
 
 
-def over(condition: Condition, gone: Collection[Failure]) -> Condition:
+def over(condition: HealthCondition, gone: Collection[Failure]) -> HealthCondition:
     """The condition when some of its failures have ended, by whatever but an edit of the rules."""
     if not gone:
         return condition
@@ -207,5 +207,5 @@ def over(condition: Condition, gone: Collection[Failure]) -> Condition:
     return with_failures(replace(condition, ended=ended), tuple(f for f in condition.failures if f not in gone))
 
 
-def _broken_before(condition: Condition) -> State:
+def _broken_before(condition: HealthCondition) -> State:
     return State.UNHEALTHY if condition.state is State.MISSING else condition.before

@@ -11,7 +11,7 @@ from device_agent.contract.document import HealthRules
 from device_agent.contract.reasons import DeviceReason
 from device_agent.contract.values import dataclass
 from device_agent.health.news import Answer, Check, DriverLoad
-from device_agent.health.state_machine import Condition, checked, over, with_failures
+from device_agent.health.state_machine import HealthCondition, checked, over, with_failures
 
 _TOLERANCE: Final = 0.9
 """Share of the interval after which a check counts: by another clock it may come a little early."""
@@ -35,7 +35,7 @@ class Record:
     entry: str
     kind: Kind
     name: str
-    condition: Condition
+    condition: HealthCondition
 
 
 @dataclasses.dataclass(slots=True)
@@ -46,7 +46,7 @@ class Watched:
     spoken of it in this process, or ''.
     """
 
-    condition: Condition
+    condition: HealthCondition
     counted: float | None = None
     unanswered: str = ""
     silent: str = ""
@@ -86,7 +86,7 @@ class Watchlist:
         """Whether anything is known of a part of the entry's devices."""
         return any(kind is Kind.PART for kind, _ in self._watched.get(entry, {}))
 
-    def of_part(self, part: str) -> Iterator[Condition]:
+    def of_part(self, part: str) -> Iterator[HealthCondition]:
         """What each entry knows of a part."""
         for conditions in self._watched.values():
             if watched := conditions.get((Kind.PART, part)):
@@ -110,10 +110,10 @@ class Watchlist:
         """One condition, made when nothing was known."""
         conditions = self._watched.setdefault(entry, {})
         if name not in conditions:
-            conditions[name] = Watched(Condition(since=wall))
+            conditions[name] = Watched(HealthCondition(since=wall))
         return conditions[name]
 
-    def set(self, watched: Watched, condition: Condition) -> None:
+    def set(self, watched: Watched, condition: HealthCondition) -> None:
         """The condition has become this one."""
         if condition != watched.condition:
             watched.condition = condition

@@ -44,7 +44,7 @@ _LOOKS: Final = 2
 """So many in a row in which the kubelet has none of our devices: one may have met it between two states."""
 
 
-class Cause(StrEnum):
+class RegistrationCause(StrEnum):
     """Why a resource has to be registered: for the log and device_agent_registrations_total."""
 
     START = "Start"
@@ -57,7 +57,13 @@ class Cause(StrEnum):
 
 
 _WITHOUT_STREAM: Final = frozenset(
-    {Cause.START, Cause.KUBELET_RESTARTED, Cause.STREAM_ENDED, Cause.NO_STREAM, Cause.LOST}
+    {
+        RegistrationCause.START,
+        RegistrationCause.KUBELET_RESTARTED,
+        RegistrationCause.STREAM_ENDED,
+        RegistrationCause.NO_STREAM,
+        RegistrationCause.LOST,
+    }
 )
 """Causes with which another plugin may have the resource; with the others the kubelet has our own list."""
 
@@ -267,31 +273,31 @@ class Registration:
             self._directory.listen(self, None)
             await self._server.stop()
 
-    def _cause(self) -> Cause | None:
+    def _cause(self) -> RegistrationCause | None:
         """Why the resource has to be registered now, or None."""
         server = self._server
         if self._life is None:
-            return Cause.START
+            return RegistrationCause.START
         if self._directory.life != self._life:
-            return Cause.KUBELET_RESTARTED
+            return RegistrationCause.KUBELET_RESTARTED
         if server.path is None or not sockets.exists(server.path):
-            return Cause.SOCKET_REMOVED
+            return RegistrationCause.SOCKET_REMOVED
         if not server.streams and server.streams_begun > self._streams_before:
-            return Cause.STREAM_ENDED
+            return RegistrationCause.STREAM_ENDED
         if not server.streams and self._overdue() <= 0:
-            return Cause.NO_STREAM
+            return RegistrationCause.NO_STREAM
         if self._foreign:
             return None
         if self._without >= _LOOKS:
-            return Cause.LOST
+            return RegistrationCause.LOST
         if self._told != plugin.options(self._table.entry(self.resource)):
-            return Cause.OPTIONS_CHANGED
+            return RegistrationCause.OPTIONS_CHANGED
         return None
 
     def _overdue(self) -> float:
         return self._registered_at + self._settings.stream_wait - time.monotonic()
 
-    def _delay(self, cause: Cause | None) -> float | None:
+    def _delay(self, cause: RegistrationCause | None) -> float | None:
         """Seconds until the next attempt or look, 0 for now, None until woken."""
         if cause is None:
             return None if self._server.streams else max(self._overdue(), 0.001)
@@ -301,7 +307,7 @@ class Registration:
             return 0
         return max(self._retry_at - time.monotonic(), 0)
 
-    async def _attempt(self, cause: Cause) -> None:
+    async def _attempt(self, cause: RegistrationCause) -> None:
         now = time.monotonic()
         life = self._directory.life
         if life != self._tried_life or now - self._tried_at > 2 * self._settings.retry_max:
@@ -358,7 +364,7 @@ class Registration:
         self._registered_at, self._since = time.monotonic(), time.time()
         self._without, self._foreign = 0, ""
 
-    def _failed(self, cause: Cause, error: Exception) -> None:
+    def _failed(self, cause: RegistrationCause, error: Exception) -> None:
         message = str(error)
         self._metrics.registration_failed(self.resource)
         # a kubelet that is down is normal, and told once

@@ -22,10 +22,10 @@ from device_agent.nvml.events import EventWatch, listen
 from device_agent.nvml.library import (
     DriverGoneError,
     Library,
+    LibraryPlaces,
     NvmlCallError,
     NvmlSilentError,
     NvmlUnavailableError,
-    Places,
 )
 from device_agent.nvml.links import LinkEnd, with_links
 from device_agent.nvml.model import Gpu, GpuSample, NvmlView, XidEvent, unanswered
@@ -92,7 +92,7 @@ class Driver:
         self._calls = events
         self._restart_seconds = restart_seconds
         self._slow_seconds = slow_seconds
-        self._places = Places(own_dev=own_dev, host_dev=roots.dev, access=access)
+        self._places = LibraryPlaces(own_dev=own_dev, host_dev=roots.dev, access=access)
         self._library: Library | None = None
         self._started: Surroundings | None = None
         self._started_at = 0.0

@@ -190,7 +190,7 @@ def _bind(library: ctypes.CDLL, *, path: str) -> Library:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class LibraryPlaces:
     """Where to look when the library refuses. `own_dev`: this process's /dev; `host_dev`: the node's.
 
     `access`: what an admin has set.
@@ -201,7 +201,7 @@ class Places:
     access: Access = NOTHING_SET
 
 
-def why_not(error: AgentError, code: int, places: Places) -> str:
+def why_not(error: AgentError, code: int, places: LibraryPlaces) -> str:
     """What an admin should know when nvmlInit gave `code`."""
     refused, advice = _refused(places.own_dev / CONTROL_NODE), places.access.no_node()
     if code in (DRIVER_NOT_LOADED, NO_PERMISSION, UNKNOWN):

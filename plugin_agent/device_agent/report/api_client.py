@@ -22,7 +22,7 @@ JSON: Final = "application/json"
 _MAX_ANSWER: Final = 4 * 1024 * 1024
 
 
-class ApiError(Exception):
+class ApiCallError(Exception):
     """The API server said no, or could not be asked. `status`: HTTP status, 0 without an answer.
 
     `retry_after`: seconds that the server asks to wait, or 0.
@@ -48,11 +48,11 @@ class ApiServer:
         """From the pod's environment.
 
         Raises:
-            ApiError: not in a pod.
+            ApiCallError: not in a pod.
         """
         host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT")
         if not host or not port:
-            raise ApiError(
+            raise ApiCallError(
                 "KUBERNETES_SERVICE_HOST and _PORT are not set: outside a pod give --api-server, or --report none"
             )
         return cls(url=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}", timeout=timeout)
@@ -61,7 +61,7 @@ class ApiServer:
         """The answer's JSON.
 
         Raises:
-            ApiError: any other answer than 2xx, or none.
+            ApiCallError: any other answer than 2xx, or none.
         """
         from http.client import HTTPException  # noqa: PLC0415 - see the module
 
@@ -74,13 +74,13 @@ class ApiServer:
             finally:
                 connection.close()
         except (OSError, HTTPException, ValueError) as error:
-            raise ApiError(f"{method} {path}: {error}") from error
+            raise ApiCallError(f"{method} {path}: {error}") from error
         if 200 <= answer.status < 300:
             try:
                 return json.loads(content)
             except ValueError as error:
-                raise ApiError(f"{method} {path}: the answer is no JSON") from error
-        raise ApiError(
+                raise ApiCallError(f"{method} {path}: the answer is no JSON") from error
+        raise ApiCallError(
             f"{method} {path}: {answer.status} {_reason(content) or answer.reason}",
             status=answer.status,
             retry_after=_seconds(answer.getheader("Retry-After")),

@@ -21,7 +21,7 @@ from device_agent.contract.inventory import (
     InventorySpec,
     InventoryStatus,
     InventorySummary,
-    PodResources,
+    PodResourcesState,
 )
 from device_agent.contract.reasons import DeviceHealth, NodeReason
 from device_agent.contract.times import since_text
@@ -68,7 +68,7 @@ class AgentIdentity:
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class AgentFacts:
     """What the process knows beside the table. `config_hash`: of the document in force, or ''.
 
     `health_error`: why the devices' health is not kept on the node, or what was kept could not be read, or ''.
@@ -87,7 +87,7 @@ def timestamp(seconds: float) -> str:
     return since_text(datetime.fromtimestamp(seconds, tz=UTC))
 
 
-def build(snapshot: TableSnapshot, observed: Observed, *, identity: AgentIdentity, limit: int) -> InventoryStatus:
+def build(snapshot: TableSnapshot, observed: AgentFacts, *, identity: AgentIdentity, limit: int) -> InventoryStatus:
     """The status, without its heartbeat, of at most `limit` bytes as compact JSON.
 
     Filled in this order, each cut with a count: resources, devices without holders (the broken ones first),
@@ -109,7 +109,7 @@ def build(snapshot: TableSnapshot, observed: Observed, *, identity: AgentIdentit
         config_error=texts[0],
         health_error=texts[1],
         acknowledgement=texts[2],
-        pod_resources=PodResources.AVAILABLE if snapshot.holders_known else PodResources.UNAVAILABLE,
+        pod_resources=PodResourcesState.AVAILABLE if snapshot.holders_known else PodResourcesState.UNAVAILABLE,
         summary=_summary(snapshot),
         resources=resources,
         devices=tuple(listed[i] for i in sorted(listed)),
@@ -229,7 +229,7 @@ def _physical(state: ResourceState) -> int:
     return sum(1 for d in state.devices if d.ids)
 
 
-def _resource(state: ResourceState, snapshot: TableSnapshot, observed: Observed) -> InventoryResource:
+def _resource(state: ResourceState, snapshot: TableSnapshot, observed: AgentFacts) -> InventoryResource:
     registration = observed.registrations.get(state.name)
     since = registration.since if registration else None
     told = registration.message if registration else ""

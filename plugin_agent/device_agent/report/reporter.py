@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from device_agent.contract import names
 from device_agent.contract.inventory import InventoryStatus
-from device_agent.report.api_client import JSON, MERGE_PATCH, ApiError, ApiServer
+from device_agent.report.api_client import JSON, MERGE_PATCH, ApiCallError, ApiServer
 from device_agent.report.inventory import AgentIdentity, new_object, patch
 from device_agent.runtime.metrics import Metrics
 from device_agent.runtime.settings import Settings
@@ -30,18 +30,18 @@ def write(server: ApiServer, identity: AgentIdentity, body: Mapping[str, Any]) -
     """Patches the status; makes the object first where it is not there. Blocking. Returns the acknowledgement, or ''.
 
     Raises:
-        ApiError: not written.
+        ApiCallError: not written.
     """
     objects = f"/apis/{names.API_VERSION}/{PLURAL}"
     status = f"{objects}/{identity.inventory_name}/status"
     try:
         return _acknowledgement(server.request("PATCH", status, body=dict(body), kind=MERGE_PATCH))
-    except ApiError as error:
+    except ApiCallError as error:
         if error.status != 404:
             raise
     try:
         server.request("POST", objects, body=new_object(identity), kind=JSON)
-    except ApiError as error:
+    except ApiCallError as error:
         if error.status != 409:  # somebody was quicker: an earlier request of ours whose answer was lost
             raise
     return _acknowledgement(server.request("PATCH", status, body=dict(body), kind=MERGE_PATCH))
@@ -51,7 +51,7 @@ def read(server: ApiServer, identity: AgentIdentity) -> str:
     """The acknowledgement, or ''. Blocking.
 
     Raises:
-        ApiError: not read.
+        ApiCallError: not read.
     """
     return _acknowledgement(server.request("GET", f"/apis/{names.API_VERSION}/{PLURAL}/{identity.inventory_name}"))
 
@@ -125,7 +125,7 @@ class Reporter:
     async def _read(self) -> None:
         """An acknowledgement alone: what was written is as it was."""
         self._read_at = time.monotonic()
-        with contextlib.suppress(ApiError, TimeoutError, WorkerBusyError):
+        with contextlib.suppress(ApiCallError, TimeoutError, WorkerBusyError):
             self._acknowledged(
                 await self._worker.call(
                     lambda: read(self._server, self._identity), seconds=self._settings.report_deadline
@@ -141,7 +141,7 @@ class Reporter:
                 # up to three requests, each with its own time limit
                 seconds=3 * self._settings.report_deadline,
             )
-        except (ApiError, TimeoutError, WorkerBusyError) as error:
+        except (ApiCallError, TimeoutError, WorkerBusyError) as error:
             return self._failed(error)
         if self._told:
             logger.info("the inventory is written again")
@@ -158,7 +158,7 @@ class Reporter:
         log("the inventory is not written", extra={"error": text})
         self._told = text
         self._failures += 1
-        asked = min(error.retry_after, self._settings.heartbeat) if isinstance(error, ApiError) else 0.0
+        asked = min(error.retry_after, self._settings.heartbeat) if isinstance(error, ApiCallError) else 0.0
         # the whole fleet comes back at once after an outage
         most = min(self._settings.report_interval * 2.0 ** min(self._failures, 10), self._settings.report_spread)
         return max(asked, most / 2) + _spread(most / 2)

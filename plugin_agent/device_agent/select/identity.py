@@ -19,7 +19,7 @@ def better_unit(find: FoundDevice) -> str:
     return next((a for a in attributes.TELLING if a in find.attributes), "name")
 
 
-class Ids:
+class TakenIds:
     """The ids of units and their replicas, with the resource of each."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from device_agent.contract.document import Resource
 from device_agent.contract.reasons import ExclusionReason
 from device_agent.select.found import LeftOut
 from device_agent.select.grouping import Exclude, Made
-from device_agent.select.identity import Ids, better_unit, held_numbers
+from device_agent.select.identity import TakenIds, better_unit, held_numbers
 from device_agent.select.unit import Unit
 
 
@@ -21,7 +21,7 @@ from device_agent.select.unit import Unit
 class Taken:
     """What the entries so far have taken. `names`: resource name -> entry; `refused`: name or entry -> why not."""
 
-    ids: Ids = field(default_factory=Ids)
+    ids: TakenIds = field(default_factory=TakenIds)
     names: dict[str, str] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
 
@@ -46,7 +46,7 @@ class Limits:
 
     def _unique(self, made: Iterable[Made]) -> list[Made]:
         kept: list[Made] = []
-        ours = Ids()
+        ours = TakenIds()
         for one in sorted(made, key=lambda m: m.unit.id):
             if other := self._taken.ids.holder(one.unit) or ours.holder(one.unit):
                 unit = better_unit(one.finds[0])

@@ -45,7 +45,7 @@ from device_agent.table.gone import Departures
 from device_agent.table.hardware import HardwareIndex
 from device_agent.table.holders import Holders
 from device_agent.table.holdings import Holding
-from device_agent.table.lists import Ids, Lists, Row, Told
+from device_agent.table.lists import Ids, ListRow, Lists, Told
 from device_agent.table.naming import Naming
 from device_agent.table.offering import Judgement
 from device_agent.table.presence import Scan
@@ -324,7 +324,7 @@ class DeviceTable:
             return frozenset()
         self._ids, leaving = lists.share_out(self._ids)
         self._judge(leaving, wall=wall)
-        rows = (Row(device, self._ids[key], self._standings[key]) for key, device in self._devices.items())
+        rows = (ListRow(device, self._ids[key], self._standings[key]) for key, device in self._devices.items())
         before = self._lists
         self._lists = lists.make(before, rows, hints=self._publishes_hints, links=self._links)
         self._told = lists.still_unhealthy(self._told, before, self._lists)

@@ -5,12 +5,12 @@ from collections.abc import Collection, Mapping, Sequence
 from device_agent.contract.reasons import DeviceReason
 from device_agent.runtime.errors import UnavailableDevice, UnknownDevice
 from device_agent.select.unit import Unit
-from device_agent.table.lists import Row
+from device_agent.table.lists import ListRow
 from device_agent.table.usage import Usage
 
 
 def units_of(
-    resource: str, ids: Sequence[str], owners: Mapping[str, Row], usage: Usage
+    resource: str, ids: Sequence[str], owners: Mapping[str, ListRow], usage: Usage
 ) -> tuple[tuple[str, Unit], ...]:
     """The units behind the ids. `owners`: every listed id of the resource -> its device.
 
@@ -32,7 +32,7 @@ def units_of(
     return tuple(units)
 
 
-def _refuse(resource: str, ids: Sequence[str], row: Row, usage: Usage) -> None:
+def _refuse(resource: str, ids: Sequence[str], row: ListRow, usage: Usage) -> None:
     standing = row.standing
     if not row.device.present or standing.reason == DeviceReason.HELD_AS:
         raise UnavailableDevice(resource, ids[0], reason=standing.reason, message=standing.message)
@@ -42,7 +42,7 @@ def _refuse(resource: str, ids: Sequence[str], row: Row, usage: Usage) -> None:
         raise UnavailableDevice(resource, ids[0], reason=DeviceReason.HELD_AS, message=text)
 
 
-def _overused(row: Row, ids: Collection[str], usage: Usage) -> bool:
+def _overused(row: ListRow, ids: Collection[str], usage: Usage) -> bool:
     """Whether giving out `ids` would have the device in use more often than it has replicas now.
 
     An id that stays healthy for its holder's sake may be free again by now and chosen anew.

@@ -104,7 +104,7 @@ def share_out(ids: Mapping[Key, Ids]) -> tuple[Mapping[Key, Ids], Mapping[str, s
     return {**ids, **changed} if changed else ids, leaving
 
 
-class Row(NamedTuple):
+class ListRow(NamedTuple):
     """All that a list needs of one device."""
 
     device: Device
@@ -125,17 +125,17 @@ class ResourceList:
     allocation needs is made when one asks for it.
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[ListRow, ...]
     hints: bool
     links: Links
     advertised: tuple[Advertised, ...]
-    owners: Mapping[str, Row]
+    owners: Mapping[str, ListRow]
 
     @classmethod
-    def of(cls, rows: tuple[Row, ...], *, hints: bool, links: Links) -> "ResourceList":
+    def of(cls, rows: tuple[ListRow, ...], *, hints: bool, links: Links) -> "ResourceList":
         """`rows`: also those that are listed with no id."""
         advertised: list[Advertised] = []
-        owners: dict[str, Row] = {}
+        owners: dict[str, ListRow] = {}
         for row in rows:
             numa_node = row.device.unit.numa_node if hints else None
             for i, _ in row.ids.listed():
@@ -167,9 +167,9 @@ Lists = Mapping[str, ResourceList]
 """Resource name -> its list, sorted by name; also of names whose devices are listed with no id now."""
 
 
-def make(before: Lists, rows: Iterable[Row], *, hints: Callable[[str], bool], links: Links) -> Lists:
+def make(before: Lists, rows: Iterable[ListRow], *, hints: Callable[[str], bool], links: Links) -> Lists:
     """The lists of these devices. A name whose devices and ids are the same values as before keeps its list."""
-    by_name: dict[str, list[Row]] = {}
+    by_name: dict[str, list[ListRow]] = {}
     for row in rows:
         by_name.setdefault(row.device.unit.resource, []).append(row)
     lists: dict[str, ResourceList] = {}

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from device_agent.select.unit import Selection
 from device_agent.table.holders import Holder
-from device_agent.table.lists import Lists, Row
+from device_agent.table.lists import ListRow, Lists
 from device_agent.table.snapshot import DeviceState, Health, ResourceState, TableSnapshot
 from device_agent.table.usage import Usage
 
@@ -37,7 +37,7 @@ def _resource(name: str, lists: Lists, selection: Selection, usage: Usage) -> Re
     )
 
 
-def _device(row: Row, held: Mapping[str, tuple[Holder, ...]]) -> DeviceState:
+def _device(row: ListRow, held: Mapping[str, tuple[Holder, ...]]) -> DeviceState:
     """`held`: id -> its holders, of the resource."""
     ids = tuple(i for i, _ in row.ids.listed())
     standing = row.standing

@@ -15,7 +15,7 @@ import pytest
 from device_agent.kubelet import sockets
 from device_agent.kubelet.podresources import holders
 from device_agent.kubelet.proto import podresources_pb2 as pr
-from device_agent.report.api_client import ApiError, ApiServer
+from device_agent.report.api_client import ApiCallError, ApiServer
 from device_agent.report.transitions import Transitions
 from device_agent.runtime import directory_watch
 from device_agent.runtime.directory_watch import DirectoryWatch
@@ -273,7 +273,7 @@ async def _drained(watch: DirectoryWatch) -> None:
 def test_a_token_that_is_none_is_told_without_being_shown(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("first\nsecret")
     server = ApiServer(url="http://127.0.0.1:9", token_file=tmp_path / "token")
-    with pytest.raises(ApiError) as told:
+    with pytest.raises(ApiCallError) as told:
         server.request("GET", "/")
     assert "secret" not in str(told.value)
     assert str(told.value) == f"GET /: there is no token in {tmp_path / 'token'}"

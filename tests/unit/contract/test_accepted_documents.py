@@ -160,7 +160,7 @@ def serve(document: Document, roots: Roots) -> None:
             except AllocationRefused:
                 continue
             plugin.fill(dp.ContainerAllocateResponse(), answer)
-    observed = inventory.Observed(config_hash="", config_error="", registrations={})
+    observed = inventory.AgentFacts(config_hash="", config_error="", registrations={})
     identity = inventory.AgentIdentity(node="n", config="c", config_uid="u", pool="p", version="1")
     inventory.build(table.snapshot(), observed, identity=identity, limit=64 * 1024)
 

@@ -10,8 +10,8 @@ from device_agent.health import assessment
 from device_agent.health.news import NO_ACTION, Answer, Check, Code, DriverLoad, Ruling
 from device_agent.health.state_machine import (
     TRANSITIONS,
-    Condition,
     Failure,
+    HealthCondition,
     Signal,
     State,
     checked,
@@ -27,7 +27,7 @@ G, B, F, V, T = Signal.GOOD, Signal.BAD, Signal.FAILED, Signal.VANISHED, Signal.
 
 def states(*signals: Signal, start: State = U, rules: HealthRules = RULES) -> list[State]:
     """The state after each signal."""
-    condition = Condition(since=wall(0), state=start)
+    condition = HealthCondition(since=wall(0), state=start)
     seen = []
     for second, signal in enumerate(signals, 1):
         condition = step(condition, signal, rules, wall=wall(second))
@@ -64,7 +64,7 @@ def test_a_recovery_threshold_of_one_is_one_good_check():
 
 
 def test_since_moves_with_the_state_alone():
-    condition = Condition(since=wall(0), state=H)
+    condition = HealthCondition(since=wall(0), state=H)
     moved = []
     for second, signal in enumerate((B, B, B, B, G, G, G), 1):
         after = step(condition, signal, RULES, wall=wall(second))
@@ -82,7 +82,7 @@ def test_every_state_has_a_row_for_what_can_come():
 
 def test_no_answer_changes_nothing():
     for state in State:
-        condition = Condition(since=wall(0), state=state, run=1)
+        condition = HealthCondition(since=wall(0), state=state, run=1)
         assert checked(condition, Check(Answer.UNKNOWN, message="?"), RULES, wall=wall(1)) == condition
 
 
@@ -137,14 +137,14 @@ def test_a_reload_later_in_the_new_process_is_seen_by_its_count():
 
 
 def test_good_checks_do_not_count_while_a_failure_blocks():
-    condition = failed(Condition(since=wall(0), state=H), failure(), RULES, wall=wall(1))
+    condition = failed(HealthCondition(since=wall(0), state=H), failure(), RULES, wall=wall(1))
     for second in range(2, 10):
         assert checked(condition, Check(Answer.GOOD), RULES, wall=wall(second)) == condition
 
 
 def test_a_quiet_failure_ends_with_good_checks_and_begins_anew_when_it_comes_again():
     quiet = failure(Clears.QUIET, cause="Xid74")
-    condition = failed(Condition(since=wall(0), state=H), quiet, RULES, wall=wall(1))
+    condition = failed(HealthCondition(since=wall(0), state=H), quiet, RULES, wall=wall(1))
     condition = checked(condition, Check(Answer.GOOD), RULES, wall=wall(2))
     assert (condition.state, condition.failures) == (R, (quiet,))
     condition = failed(condition, quiet, RULES, wall=wall(3))
@@ -155,7 +155,7 @@ def test_a_quiet_failure_ends_with_good_checks_and_begins_anew_when_it_comes_aga
 
 
 def test_the_first_failure_that_stays_is_the_cause_and_the_others_are_named():
-    condition = Condition(since=wall(0), state=H)
+    condition = HealthCondition(since=wall(0), state=H)
     for second, (clears, cause) in enumerate(
         [(Clears.QUIET, "Xid74"), (Clears.RESET, "Xid79"), (Clears.RESET, "Xid119")], 1
     ):
@@ -172,13 +172,17 @@ def test_the_first_failure_that_stays_is_the_cause_and_the_others_are_named():
 
 
 def test_a_failed_check_below_the_threshold_is_told():
-    condition = checked(Condition(since=wall(0), state=H), Check(Answer.BAD, "Ecc", "it is bad"), RULES, wall=wall(1))
+    condition = checked(
+        HealthCondition(since=wall(0), state=H), Check(Answer.BAD, "Ecc", "it is bad"), RULES, wall=wall(1)
+    )
     assert (condition.state, condition.message) == (H, "it is bad; Unhealthy after 3 such checks in a row")
     assert checked(condition, Check(Answer.GOOD), RULES, wall=wall(2)).message == ""
 
 
 def test_a_lost_device_needs_no_threshold():
-    condition = checked(Condition(since=wall(0), state=H), Check(Answer.LOST, "GpuLost", "gone"), RULES, wall=wall(1))
+    condition = checked(
+        HealthCondition(since=wall(0), state=H), Check(Answer.LOST, "GpuLost", "gone"), RULES, wall=wall(1)
+    )
     assert (condition.state, condition.cause) == (N, "GpuLost")
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from device_agent.nvml import library
 from device_agent.nvml.access import Access, parse
-from device_agent.nvml.library import NvmlCallError, NvmlUnavailableError, Places
+from device_agent.nvml.library import LibraryPlaces, NvmlCallError, NvmlUnavailableError
 
 RUNTIME = Access(runtime_class="nvidia")
 CDI = Access(cdi_device="management.nvidia.com/gpu=all")
@@ -51,7 +51,7 @@ def test_no_library(tmp_path: Path, access: Access, has: list[str], has_not: lis
 )
 def test_nodes_that_the_pod_lacks(tmp_path: Path, access: Access, has: str) -> None:
     (tmp_path / "nvidiactl").touch()
-    places = Places(own_dev=tmp_path / "own", host_dev=tmp_path, access=access)
+    places = LibraryPlaces(own_dev=tmp_path / "own", host_dev=tmp_path, access=access)
     said = library.why_not(NvmlCallError(library.UNKNOWN, "x"), library.UNKNOWN, places)
     assert said.startswith("no permission: the node has /dev/nvidiactl, the agent's pod has not: ")
     assert has in said
@@ -61,7 +61,7 @@ def test_nodes_that_the_pod_lacks(tmp_path: Path, access: Access, has: str) -> N
 @pytest.mark.parametrize("code", [library.NO_PERMISSION, library.UNKNOWN])
 def test_a_refusal_for_another_reason_than_the_nodes_has_advice(tmp_path: Path, code: int) -> None:
     (tmp_path / "nvidiactl").touch()
-    said = library.why_not(NvmlCallError(code, "strange"), code, Places(own_dev=tmp_path, host_dev=tmp_path))
+    said = library.why_not(NvmlCallError(code, "strange"), code, LibraryPlaces(own_dev=tmp_path, host_dev=tmp_path))
     assert said.startswith("NVML does not start: strange. The agent's pod can open the driver's nodes")
     assert "nvidia-smi" in said
     assert "NVRM" in said

@@ -9,7 +9,7 @@ from pathlib import Path
 import fakenvml
 import pytest
 from device_agent.nvml import library
-from device_agent.nvml.library import NvmlCallError, NvmlUnavailableError, Places
+from device_agent.nvml.library import LibraryPlaces, NvmlCallError, NvmlUnavailableError
 from fakenvml import Scenario
 
 SO = "libnvidia-ml.so.1"
@@ -106,15 +106,15 @@ def test_one_that_can_be_loaded_counts_after_one_that_cannot(tmp_path: Path) -> 
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Places:
-    places = Places(own_dev=tmp_path / "own", host_dev=tmp_path / "host")
+def node(tmp_path: Path) -> LibraryPlaces:
+    places = LibraryPlaces(own_dev=tmp_path / "own", host_dev=tmp_path / "host")
     places.own_dev.mkdir()
     places.host_dev.mkdir()
     return places
 
 
 @pytest.mark.parametrize("code", [library.DRIVER_NOT_LOADED, library.NO_PERMISSION, library.UNKNOWN])
-def test_a_node_whose_control_node_the_pod_lacks_is_a_matter_of_access(node: Places, code: int) -> None:
+def test_a_node_whose_control_node_the_pod_lacks_is_a_matter_of_access(node: LibraryPlaces, code: int) -> None:
     (node.host_dev / "nvidiactl").touch()
     said = library.why_not(NvmlCallError(code, "x"), code, node)
     assert said.startswith("no permission: the node has /dev/nvidiactl, the agent's pod has not")
@@ -124,7 +124,7 @@ def test_a_node_whose_control_node_the_pod_lacks_is_a_matter_of_access(node: Pla
 @pytest.mark.parametrize("number", [errno.EPERM, errno.EACCES])
 @pytest.mark.parametrize("code", [library.NO_PERMISSION, library.UNKNOWN])
 def test_a_control_node_that_cannot_be_opened_is_a_matter_of_access(
-    node: Places, monkeypatch: pytest.MonkeyPatch, number: int, code: int
+    node: LibraryPlaces, monkeypatch: pytest.MonkeyPatch, number: int, code: int
 ) -> None:
     def refuse(path: object, flags: int) -> int:
         raise OSError(number, os.strerror(number), path)
@@ -142,7 +142,7 @@ def test_a_control_node_that_cannot_be_opened_is_a_matter_of_access(
         (library.UNKNOWN, "NVML does not start: strange"),
     ],
 )
-def test_what_else_keeps_the_library_from_starting(node: Places, code: int, begins: str) -> None:
+def test_what_else_keeps_the_library_from_starting(node: LibraryPlaces, code: int, begins: str) -> None:
     assert library.why_not(NvmlCallError(code, "strange"), code, node).startswith(begins)
 
 

@@ -11,7 +11,7 @@ from device_agent.contract.inventory import InventoryStatus
 from device_agent.contract.status import read_config_status
 from device_operator.render.manifests import render
 from device_operator.runtime.errors import InvalidSpecError
-from device_operator.spec.acceptance import InForce, Rejected, Standing
+from device_operator.spec.acceptance import AcceptedState, InForce, Rejected
 from device_operator.spec.model import Spec
 from device_operator.spec.placement import Assignment, NodeView, Overlap, assignment
 from device_operator.status.nodes import StatusSettings
@@ -89,7 +89,7 @@ def status(
             for i in seen.get("inventories", ())
         )
     computed = compute(
-        Standing(ref=LAB, generation=generation, rejected=rejected, in_force=in_force, lost=lost),
+        AcceptedState(ref=LAB, generation=generation, rejected=rejected, in_force=in_force, lost=lost),
         observed=Observed(now=NOW, nodes=nodes, **seen),
         previous=read_config_status(previous),
         assigned=assigned,

@@ -4,7 +4,7 @@ from aiohttp import ClientSession
 from device_agent.contract.inventory import InventoryResource, InventoryStatus
 from device_agent.contract.status import ConditionStatus, ConfigCondition, ConfigStatus, PoolNodes, PoolStatus
 from device_operator.runtime.metrics import Telemetry
-from device_operator.runtime.probes import Health, serve
+from device_operator.runtime.probes import Liveness, serve
 from prometheus_client import generate_latest
 
 
@@ -36,7 +36,7 @@ def test_devices_are_counted_by_pool_resource_and_health_until_the_object_is_gon
 
 
 async def test_probes_tell_the_phase_and_a_silent_watch() -> None:
-    health = Health(stale=10)
+    health = Liveness(stale=10)
     runner = await serve(health, Telemetry().registry, listen="127.0.0.1:0")
     host, port = runner.addresses[0]
     silence = {"nodes": 5.0}

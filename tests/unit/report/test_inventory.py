@@ -75,9 +75,9 @@ def snapshot(*devices: DeviceState, **fields: Any) -> TableSnapshot:
     return TableSnapshot(resources=(resource,), **(values | fields))
 
 
-def observed(**fields: Any) -> inventory.Observed:
+def observed(**fields: Any) -> inventory.AgentFacts:
     values = {"config_hash": "ab" * 32, "config_error": "", "registrations": {}}
-    return inventory.Observed(**(values | fields))
+    return inventory.AgentFacts(**(values | fields))
 
 
 def made(*arguments: Any, limit: int = LIMIT, **fields: Any) -> InventoryStatus:
