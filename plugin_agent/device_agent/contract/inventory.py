@@ -17,7 +17,7 @@ from device_agent.contract.values import dataclass
 KIND = "NodeDeviceInventory"
 
 
-class IdStability(StrEnum):
+class Identity(StrEnum):
     """Whether a device's id follows the hardware, or is a number or name that a reboot may give to another device."""
 
     STABLE = "Stable"
@@ -103,7 +103,7 @@ class InventoryDevice:
     reason: str = field(default="", metadata=ABSENT_IF_EMPTY)
     message: str = field(default="", metadata=ABSENT_IF_EMPTY)
     since: str = field(default="", metadata=ABSENT_IF_EMPTY)
-    identity: IdStability | None = None
+    identity: Identity | None = None
     attributes: Mapping[str, str] = field(default_factory=dict, metadata=ABSENT_IF_EMPTY)
     nodes: tuple[str, ...] = field(default=(), metadata=ABSENT_IF_EMPTY)
     numa_node: int | None = None

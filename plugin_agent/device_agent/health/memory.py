@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
+from device_agent.health.passing_on import of_another_process
 from device_agent.health.watchlist import Kind, Record
 from device_agent.store.section import Others, Section
 
@@ -24,10 +25,8 @@ HEALTH: Final = Section(
 
 
 def lasting(records: Iterable[Record]) -> tuple[Record, ...]:
-    """The records without what only this process can use: its count of the driver's loads."""
-    return tuple(_lasting(record) if record.condition.failures else record for record in records)
-
-
-def _lasting(record: Record) -> Record:
-    failures = tuple(replace(f, load=replace(f.load, epoch=0)) for f in record.condition.failures)
-    return replace(record, condition=replace(record.condition, failures=failures))
+    """The records without what only this process can use."""
+    return tuple(
+        replace(record, condition=of_another_process(record.condition)) if record.condition.failures else record
+        for record in records
+    )

@@ -13,7 +13,6 @@ from device_agent.contract import names
 from device_agent.contract.codec import encode, json_names
 from device_agent.contract.inventory import (
     KIND,
-    IdStability,
     InventoryDevice,
     InventoryExclusion,
     InventoryHolder,
@@ -285,7 +284,7 @@ def _device(resource: ResourceState, device: DeviceState) -> InventoryDevice:
         reason=device.reason,
         message=_clip(device.message),
         since=since_text(device.since),
-        identity=IdStability(unit.identity),
+        identity=unit.identity,
         nodes=unit.nodes[:MAX_NODES],
         numa_node=unit.numa_node,
     )

@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 
 from device_agent.contract import attributes
+from device_agent.contract.inventory import Identity
 from device_agent.select.found import FoundDevice
-from device_agent.select.unit import Identity, Unit
+from device_agent.select.unit import Unit
 
 
 def identity(attribute: str, finds: Iterable[FoundDevice]) -> Identity:

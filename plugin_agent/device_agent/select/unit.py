@@ -5,17 +5,10 @@ All files are looked at and all placeholders rendered at scan time, so that Allo
 
 from collections.abc import Mapping
 from dataclasses import field
-from enum import StrEnum
 
+from device_agent.contract.inventory import Identity
 from device_agent.contract.reasons import DeviceReason, ExclusionReason
 from device_agent.contract.values import dataclass
-
-
-class Identity(StrEnum):
-    """Volatile: the id is an enumeration number or a path, another boot may give it to another device."""
-
-    STABLE = "Stable"
-    VOLATILE = "Volatile"
 
 
 @dataclass(frozen=True, slots=True)

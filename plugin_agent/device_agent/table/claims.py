@@ -12,9 +12,10 @@ from dataclasses import field, replace
 from functools import cached_property
 from typing import Final, NamedTuple, TypeVar
 
+from device_agent.contract.inventory import Identity
 from device_agent.contract.names import MAX_ID, MAX_IDS, replica_id
 from device_agent.contract.values import dataclass
-from device_agent.select.unit import Grants, Identity, Unit
+from device_agent.select.unit import Grants, Unit
 from device_agent.store.section import Others, Section
 from device_agent.table.device import Key, split_replica
 from device_agent.table.usage import UNSEEN_SECONDS, Usage

@@ -3,8 +3,9 @@
 from datetime import datetime
 
 from device_agent.contract.document import Resource
+from device_agent.contract.inventory import Identity
 from device_agent.contract.values import dataclass
-from device_agent.select.unit import Grants, Identity, Unit
+from device_agent.select.unit import Grants, Unit
 from device_agent.table.snapshot import Health
 
 Key = tuple[str, str]

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from device_agent.contract.inventory import Identity
 from device_agent.kubelet import sockets
 from device_agent.kubelet.podresources import holders
 from device_agent.kubelet.proto import podresources_pb2 as pr
@@ -21,7 +22,7 @@ from device_agent.runtime import directory_watch
 from device_agent.runtime.directory_watch import DirectoryWatch
 from device_agent.runtime.settings import SettingError, Settings
 from device_agent.runtime.worker import Worker, WorkerBusyError
-from device_agent.select.unit import Grants, Identity, Unit
+from device_agent.select.unit import Grants, Unit
 from device_agent.table.holders import Holder
 from device_agent.table.snapshot import DeviceState, Health, ResourceState, TableSnapshot
 

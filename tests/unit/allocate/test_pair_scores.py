@@ -2,7 +2,8 @@
 
 import pytest
 from device_agent.allocate.topology import LINK, MAX_GROUPS, Level, Spot, affinity, level, pci_chain, spot_of
-from device_agent.select.unit import Grants, Identity, Unit
+from device_agent.contract.inventory import Identity
+from device_agent.select.unit import Grants, Unit
 from unit.allocate.nodes import all_to_all, below_switches, cube_mesh, named
 
 

@@ -5,11 +5,12 @@ from dataclasses import replace
 import fakenvml
 import pytest
 from device_agent.contract.document import Document, parse_resource
+from device_agent.contract.inventory import Identity
 from device_agent.discovery.scanner import Scanner
 from device_agent.nvml.model import NvmlView, unanswered
 from device_agent.nvml.source import opener
 from device_agent.select.selection import select
-from device_agent.select.unit import Identity, Selection
+from device_agent.select.unit import Selection
 from unit.nvml.conftest import GpuNode, MakeDriver, MakeNode
 
 GPU = {"nvml": {"kind": "GPU"}}

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 from device_agent.allocate.answer import ContainerResponse, respond
 from device_agent.contract.document import Resource
+from device_agent.contract.inventory import Identity
 from device_agent.select import grants
 from device_agent.select.found import FoundDevice
-from device_agent.select.unit import Identity, Unit
+from device_agent.select.unit import Unit
 from device_operator.runtime.errors import InvalidSpecError
 from device_operator.spec import catalogue
 from device_operator.spec.parsing import parse_spec

@@ -10,11 +10,11 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from device_agent.contract.inventory import InventoryStatus, read_status
+from device_agent.contract.inventory import Identity, InventoryStatus, read_status
 from device_agent.contract.reasons import NodeReason
 from device_agent.kubelet.registration import RegistrationState
 from device_agent.report import inventory
-from device_agent.select.unit import Excluded, Grants, Identity, Unit
+from device_agent.select.unit import Excluded, Grants, Unit
 from device_agent.table.holders import Holder
 from device_agent.table.snapshot import DeviceState, Health, ResourceState, TableSnapshot
 from hypothesis import given, settings

@@ -1,8 +1,8 @@
 """What one device is: which finds are one, and what it is called."""
 
 import pytest
+from device_agent.contract.inventory import Identity
 from device_agent.select.found import FoundDevice
-from device_agent.select.unit import Identity
 from unit.select.finds import entry, file, ids, pci, selection, sim, sims, sysfs
 
 

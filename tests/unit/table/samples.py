@@ -11,7 +11,8 @@ from device_agent.contract.document import (
     Resource,
     SimulatedSource,
 )
-from device_agent.select.unit import Excluded, Grants, Identity, Selection, Unit
+from device_agent.contract.inventory import Identity
+from device_agent.select.unit import Excluded, Grants, Selection, Unit
 from device_agent.table.claims import Claim
 from device_agent.table.device_table import DeviceTable
 from device_agent.table.holders import Holder, Holders

@@ -4,9 +4,10 @@ import dataclasses
 
 import pytest
 from device_agent.contract.document import Ownership
+from device_agent.contract.inventory import Identity
 from device_agent.contract.names import replica_id
 from device_agent.runtime.errors import UnavailableDevice
-from device_agent.select.unit import Identity, Unit
+from device_agent.select.unit import Unit
 from device_agent.table import claims
 from device_agent.table.claims import CLAIMS, FORGET_SECONDS, Claim
 from device_agent.table.snapshot import Health
