@@ -262,7 +262,7 @@ def _nothing_in_force(standing: Standing) -> tuple[str, str]:
 
 
 def _causes(reports: Iterable[NodeReport]) -> list[tuple[str, str]]:
-    """(reason, sentence), the most frequent reason first. A sentence has the nodes and the message of the first node."""
+    """(reason, sentence), the most frequent reason first: its nodes, and the message of one of them."""
     groups: defaultdict[str, list[NodeReport]] = defaultdict(list)
     for report in reports:
         groups[report.reason].append(report)

@@ -109,7 +109,7 @@ class ApplyProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """`nodes`: all nodes of the cluster; the rest belongs to the object. `complete`: each list was read in full once."""
+    """`nodes`: all of the cluster; the rest belongs to the object. `complete`: each list was read in full once."""
 
     now: datetime
     nodes: tuple[NodeView, ...] = ()
