@@ -2,7 +2,7 @@
 
     device-operator run      watches DevicePluginConfigs and keeps their DaemonSets, ConfigMaps and status
     device-operator render   prints the manifests of DevicePluginConfigs in a file, without a cluster
-    device-operator presets  lists the presets of spec.resources, or prints one as the fields it stands for
+    device-operator presets  lists the presets of spec.resources, or prints the fields of one
 
 Flags of `run`; each has an environment variable, DEVICE_OPERATOR_ and the flag in capitals
 (--agent-image: DEVICE_OPERATOR_AGENT_IMAGE); the flag wins. Durations are seconds, as numbers.
@@ -26,11 +26,11 @@ Flags of `run`; each has an environment variable, DEVICE_OPERATOR_ and the flag 
     --request-timeout-seconds 30  --watch-idle-seconds 90  --watch-stale-seconds 300
 
 Flags of `render`: -f FILE (- is standard input; several documents allowed) and the --namespace and --agent-… ones.
-What is accepted and yet worth a word, such as rights of agents, it says on standard error.
+`render` prints warnings about accepted configurations, such as rights of agents, on standard error.
 
 Exit status: 0 ended by a signal or done; 1 a lost Lease, a missing permission, a fault; 2 wrong usage or input.
 
-What `run` asks of its ServiceAccount:
+Permissions that `run` needs:
     cluster            devicepluginconfigs list,watch; devicepluginconfigs/status patch;
                        nodedeviceinventories list,watch,delete; nodes list,watch
     its namespace      daemonsets list,watch,get,create,update,delete; configmaps list,watch,get,create,update,delete;
@@ -77,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(arguments: dict[str, object]) -> int:
-    from device_operator import app  # noqa: PLC0415 -- `render` and --help go without kopf and its half second
+    from device_operator import app  # noqa: PLC0415 -- `render` and --help start without kopf, which takes half a second
 
     chosen = settings.resolve(arguments)
     if not chosen.agent_image:

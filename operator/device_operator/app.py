@@ -1,7 +1,7 @@
 """Wiring: what is started, in which order, and what ends the process.
 
 The order: probes and metrics, client, API server and CRDs, Lease, caches, workers, kopf. kopf is last because, when it
-ends, it cancels every task that was created after it. The first long-lived task to end ends all of them: after a
+ends, it cancels every task that was created after it. When one long-lived task ends, all end: after a
 signal, a lost Lease, a missing permission, or an end of kopf. Nothing is started twice in one process.
 """
 
@@ -65,7 +65,7 @@ def run(settings: Settings) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Process:
-    """What the process has before it leads. `identity`: its name in the Lease."""
+    """The parts that exist before the process leads. `identity`: its name in the Lease."""
 
     settings: Settings
     identity: str
@@ -77,7 +77,7 @@ class _Process:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Parts:
-    """What works while the process leads."""
+    """The parts that run while the process leads."""
 
     configs: ConfigStore
     queue: WorkQueue
@@ -181,7 +181,7 @@ async def _lead(process: _Process, election: Election, *, stop: Any) -> None:
         start("resync", _resync(client, parts, listed, seconds=settings.resync_seconds))
         start("sample", _sample(parts, process.telemetry))
         await _first_or(tasks, parts.cache.wait_complete())
-        await _first_or(tasks, listed.wait())  # to judge an object, all the others must be known
+        await _first_or(tasks, listed.wait())  # an object can only be judged when all others are known
         logger.info("caches complete", extra={c.resource.plural: len(c) for c in collections})
         for number in range(settings.workers):
             start(f"worker {number}", parts.workers.run())
@@ -256,7 +256,7 @@ async def _kopf(registry: kopf.OperatorRegistry, *, identity: Any, stop: Any) ->
     tasks = await kopf.spawn_tasks(
         registry=registry, settings=handlers.make_settings(), clusterwide=True, identity=identity
     )
-    _on_signal(stop)  # replaces the handler of kopf, which would wait for tasks that are not its own
+    _on_signal(stop)  # replaces kopf's handler, which would also wait for our tasks
     try:
         await kopf.run_tasks(tasks, ignored=ours)
     except Exception as error:
@@ -285,7 +285,7 @@ async def _wait_for_kinds(client: Client, *, retry: float) -> None:
 
 
 async def _resync(client: Client, parts: _Parts, listed: asyncio.Event, *, seconds: float) -> None:
-    """Lists all DevicePluginConfigs, now and then every `seconds`: kopf may have missed changes."""
+    """Lists all DevicePluginConfigs at once, then every `seconds`: kopf may have missed changes."""
     while True:
         found, version = [], 0
         try:

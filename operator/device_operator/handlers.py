@@ -39,7 +39,7 @@ def make_registry(
         moved = configs.drop(name, uid=uid) if gone else configs.put(_plain(raw))
         if not moved:
             return  # an event of our own status write
-        # another object may wait for what this one takes or frees
+        # another object may wait for nodes or names that this one frees
         for concerned in {name, *(c.ref.name for c in configs)}:
             enqueue(concerned)
 
@@ -54,7 +54,7 @@ def make_settings() -> kopf.OperatorSettings:
     settings.posting.loggers = False
     settings.watching.chunk_size = 500
     settings.watching.connect_timeout = 10
-    settings.queueing.idle_timeout = 0.5  # a worker keeps its object in memory for so long
+    settings.queueing.idle_timeout = 0.5  # for this time a worker keeps its object in memory
     settings.queueing.worker_limit = None
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 10

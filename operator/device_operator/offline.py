@@ -19,7 +19,7 @@ from device_operator.spec.model import ConfigRef, Spec
 from device_operator.spec.parsing import parse_spec
 
 NO_UID = "00000000-0000-0000-0000-000000000000"
-"""In place of the uid, which a file does not have."""
+"""Stands for the uid, which a file does not have."""
 
 
 def render_settings(settings: Settings) -> RenderSettings:
@@ -36,7 +36,7 @@ def render_settings(settings: Settings) -> RenderSettings:
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """`manifests`: YAML documents. `remarks`: what the message of Accepted would warn of."""
+    """`manifests`: YAML documents. `remarks`: the warnings that the message of Accepted would have."""
 
     manifests: str
     remarks: tuple[str, ...]
@@ -52,7 +52,7 @@ def render_file(filename: str, settings: RenderSettings) -> Rendered:
     try:
         text = sys.stdin.read() if filename == "-" else Path(filename).read_text(encoding="utf-8")
         documents = [d for d in yaml.load_all(text, _Loader) if d is not None]
-    except (OSError, ValueError, yaml.YAMLError) as error:  # ValueError: bytes that are no text, invalid dates
+    except (OSError, ValueError, yaml.YAMLError) as error:  # ValueError: bytes that are not text, invalid dates
         raise errors.UsageError(f"{filename}: {error}") from error
     except RecursionError as error:
         raise errors.UsageError(f"{filename}: nested too deeply") from error
@@ -113,7 +113,7 @@ def list_presets() -> str:
 
 
 def show_preset(name: str) -> str:
-    """The preset as the fields of an entry that it stands for.
+    """The fields of an entry that the preset stands for.
 
     Raises:
         errors.UsageError: there is no such preset.

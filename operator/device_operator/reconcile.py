@@ -1,8 +1,8 @@
 """One level-triggered pass for one DevicePluginConfig: observe, decide, apply, report.
 
-The contract: a pass gets a name, and not what happened. It may run at any time, twice, or after a restart, and brings
-cluster and status to what is in force. Where nothing differs it makes no request. If it raises, the caller tries again
-after a back-off; what it returns says when the next pass is due without any change.
+The contract: a pass gets the name of an object; it does not learn what changed. It may run at any time, twice, or after
+a restart. It makes cluster and status match the spec in force, and makes no request when nothing differs. If it raises,
+the caller tries again after a back-off. Its result says when the next pass is due if nothing changes.
 """
 
 import json
@@ -44,7 +44,7 @@ from device_operator.status.summary import compute
 logger = logging.getLogger(__name__)
 
 _PROBLEM_RECHECK: Final = 30.0
-"""Seconds. Objects of others are not watched, so nothing tells when they are gone."""
+"""Seconds. Foreign objects are not watched, so a pass must look again to see that one is gone."""
 _LEAST_LOOK: Final = 1.0
 _NEVER: Final = float("inf")
 
@@ -63,7 +63,7 @@ class ReconcileSettings:
 
 @dataclass(slots=True)
 class _Memory:
-    """What is remembered of an object between passes. Everything in it may be lost."""
+    """What a pass remembers for the next one. A restart may lose it without harm."""
 
     uid: str
     rendered: tuple[int, tuple[Manifest, ...]] | None = None
@@ -155,7 +155,7 @@ class Reconciler:
                 await self._accepted.keep(ref, generation=config.generation, spec=config.raw["spec"])
             except (errors.ForeignOwnerError, ApiError) as error:
                 failure = error if isinstance(error, ApiError) else None
-                text = f"the accepted spec cannot be kept in a ControllerRevision, so it is not in force: {error}"
+                text = f"the accepted spec cannot be stored in a ControllerRevision, so it is not in force: {error}"
                 rejected = Rejected(ConditionReason.SPEC_NOT_KEPT, text)
                 logger.warning("accepted spec not kept", extra={"config": ref.name, "error": str(error)})
         latest = self._accepted.latest(ref)
@@ -171,7 +171,7 @@ class Reconciler:
         if config.spec is None:
             assert config.problem is not None
             return Rejected.invalid(config.problem)
-        # what was accepted stays accepted, even if somebody deleted the revision
+        # an accepted generation stays accepted, even if its revision was deleted
         if self._is_kept(config) or config.status.accepted_generation == config.generation:
             return None
         return rejection(config.ref, config.spec, nodes=self._cache.nodes, others=others, created=config.created)
@@ -181,7 +181,7 @@ class Reconciler:
         return latest is not None and latest.generation == config.generation
 
     def _lost(self, config: Config, latest: Revision | None) -> str:
-        """Why the accepted spec cannot be read; empty where no generation was accepted."""
+        """Why the accepted spec cannot be read; empty if no generation was accepted."""
         left = "what runs is left as it is and is not repaired; apply a spec that is accepted"
         namespace = self._settings.render.namespace
         if latest is not None:
@@ -204,7 +204,7 @@ class Reconciler:
     async def _bring_about(
         self, ref: ConfigRef, in_force: InForce, manifests: tuple[Manifest, ...], assigned: Assignment
     ) -> tuple[list[ApplyProblem], ApiError | None]:
-        """Brings the cluster to what is in force. Of a paused object nothing is changed."""
+        """Makes the cluster match the spec in force. Changes nothing for a paused object."""
         problems: list[ApplyProblem] = []
         failure: ApiError | None = None
         if in_force.spec.paused:
@@ -229,13 +229,13 @@ class Reconciler:
         )
 
     async def _apply(self, ref: ConfigRef, manifests: Iterable[Manifest]) -> tuple[list[ApplyProblem], ApiError | None]:
-        """What could not be written, by pool; and a refusal, after which the pass is tried again soon."""
+        """The objects that could not be written, by pool; and a refusal, after which the pass is tried again soon."""
         owned = {(o.kind, o.name): o for o in self._cache.owned(ref.name)}
         problems: dict[str, ApplyProblem] = {}
         failure: ApiError | None = None
         for manifest in manifests:
             if manifest.pool in problems:
-                continue  # a DaemonSet without its ConfigMap makes pods that cannot start
+                continue  # without its ConfigMap the pods of a DaemonSet cannot start
             try:
                 await self._applier.ensure(manifest, owner=ref, live=owned.get((manifest.kind, manifest.name)))
             except errors.ForeignOwnerError as error:
@@ -249,7 +249,7 @@ class Reconciler:
         return list(problems.values()), failure
 
     async def _write_status(self, config: Config, new: ConfigStatus, observed: Observed, memory: _Memory) -> float:
-        """Seconds until a write that must wait; infinite where none does."""
+        """Seconds until a delayed write is due; infinite if there is none."""
         ref = config.ref
         wait = pacing.wait(config.status, new, last=memory.last_write, now=self._clock(), pace=self._settings.pace)
         if wait is not None and wait > 0:
@@ -271,14 +271,14 @@ class Reconciler:
                 return _NEVER
             raise
         memory.last_write = LastWrite(self._clock(), len(json.dumps(body, separators=(",", ":"))))
-        # the answer may have an edit that came in between; the event of kopf will then be no news
+        # the answer may contain an edit that came in between; kopf's event for it then changes nothing
         edited = self._configs.put(written)
         if edited or _acceptance(config.status) != _acceptance(new):
             self._reconsider()
         return 0.0 if edited else _NEVER
 
     def _next_look(self, ref: ConfigRef, assigned: Assignment, observed: Observed, new: ConfigStatus) -> float:
-        """Seconds until a state changes by the passing of time: a node is settled, a grace or a heartbeat ends."""
+        """Seconds until time alone changes a state: a node settles, or a grace or heartbeat ends."""
         settings, now = self._settings, observed.now
         ours = {name for names in assigned.nodes.values() for name in names}
         moments = [settles_at(node, settings.status) for node in observed.nodes if node.name in ours]
@@ -292,7 +292,7 @@ class Reconciler:
             moments.append(datetime.fromisoformat(progressing.last_transition_time) + settle)
         waits = [settings.resync, self._observer.wait(ref), self._cleaner.wait(ref)]
         waits += ((moment - now).total_seconds() for moment in moments)
-        # a thousand nodes that settle one after the other must not cause a thousand passes
+        # one pass for many: a thousand nodes may settle one after the other
         return max(min(wait for wait in waits if wait > 0), min(_LEAST_LOOK, settings.resync))
 
     def _memory(self, ref: ConfigRef) -> _Memory:

@@ -448,5 +448,5 @@ CASES = (
         "a whole number from 1, or a percentage",
         config({"resources": [entry()], "updateStrategy": {"maxUnavailable": 2**31}}),
     ),
-    Case("configuration over 900 KiB", OPERATOR, "a ConfigMap may carry 921,600", BIG),
+    Case("configuration over 900 KiB", OPERATOR, "a ConfigMap holds at most 921,600", BIG),
 )

@@ -2,7 +2,7 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
-{{- /* 50 characters: the longest suffix of ours still gives a DNS label. */}}
+{{- /* 50 characters, so that a name with the chart's longest suffix is still a DNS label. */}}
 {{- define "device-operator.fullname" -}}
 {{- $name := include "device-operator.name" . }}
 {{- $full := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) }}

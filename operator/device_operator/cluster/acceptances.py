@@ -31,7 +31,7 @@ class AcceptedSpecs:
         return max(self._intact(ref), key=lambda r: r.generation, default=None)
 
     def held_pools(self, ref: ConfigRef) -> tuple[Pool, ...]:
-        """Pools of every accepted spec that is still kept, because it may still run."""
+        """Pools of every stored accepted spec: each of them may still run."""
         return tuple(pool for found in self._intact(ref) if found.spec is not None for pool in found.spec.pools)
 
     async def keep(self, ref: ConfigRef, *, generation: int, spec: Object) -> Revision:
@@ -78,8 +78,8 @@ class AcceptedSpecs:
         there = await self._client.get(self._resource, name)
         if views.owner_uid(there) != ref.uid:
             raise ForeignOwnerError(
-                f"ControllerRevision {self._namespace}/{name} belongs to {views.owner_text(there)} and is left alone; "
-                f"delete or rename it, then the accepted spec of {ref.name} can be kept"
+                f"ControllerRevision {self._namespace}/{name} belongs to {views.owner_text(there)}, so it is "
+                f"not changed; delete or rename it, then the operator can store the accepted spec of {ref.name}"
             )
         known, wanted = revision(there, None), body["metadata"]["labels"]
         if known.intact and wanted.items() <= there["metadata"].get("labels", {}).items():

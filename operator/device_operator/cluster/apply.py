@@ -1,9 +1,9 @@
 """Writes rendered objects by update with resourceVersion, and finds drift; a pass without changes costs no request.
 
-Server-side apply is not used: it never removes what somebody else added to the spec. Drift is a spec that differs from
-the result of a dry-run update with the rendered object, so server defaults and webhooks are on both sides. The dry run
-is made only when the rendered hash or the live version differ from the pair last found equal. Foreign labels,
-annotations, finalizers and owners stay, and so does the annotation of `kubectl rollout restart`.
+Server-side apply is not used: it never removes what others added to the spec. Drift means that the live spec differs
+from the result of a dry-run update with the rendered object. So both sides have the server's defaults and webhooks. The
+dry run is needed only when the rendered hash or the live version differs from the pair last found equal. Foreign
+labels, annotations, finalizers and owners stay, and so does the annotation of `kubectl rollout restart`.
 """
 
 import copy
@@ -34,7 +34,7 @@ class _Equal:
 
 
 class Applier:
-    """Remembers for each object what was last found equal. After a restart each object is compared once."""
+    """Remembers for each object the state last found equal. After a restart it compares each object once."""
 
     def __init__(self, client: Client, *, namespace: str) -> None:
         self._client = client
@@ -50,7 +50,7 @@ class Applier:
         """
         key = (manifest.kind, manifest.name)
         if live is not None and (live.deleting or self._is_equal(manifest, owner, live, self._equal.get(key))):
-            return False  # one that is being deleted is created again when it is gone
+            return False  # an object that is being deleted is created again once it is gone
         resource = self._resources[manifest.kind]
         if live is None:
             try:
@@ -70,7 +70,7 @@ class Applier:
         logger.info("deleted", extra={"kind": owned.kind, "object": owned.name})
 
     async def _bring_in_line_with_retries(self, manifest: Manifest, owner: ConfigRef) -> bool:
-        """Reads again when somebody wrote in between, such as the DaemonSet controller the status."""
+        """Reads the object again after a conflict, such as a status write of the DaemonSet controller."""
         for last in (False,) * (_TRIES - 1) + (True,):
             try:
                 return await self._bring_in_line(self._resources[manifest.kind], manifest, owner)
@@ -84,12 +84,12 @@ class Applier:
         if views.owner_uid(live) and views.owner_uid(live) != owner.uid:
             raise errors.ForeignOwnerError(
                 f"{manifest.kind} {resource.namespace}/{manifest.name} still belongs to an earlier "
-                "DevicePluginConfig of this name, and is deleted with it; it is created again then"
+                "DevicePluginConfig of this name; wait: Kubernetes deletes it, then it is created again"
             )
         if not views.owner_uid(live):
             raise errors.ForeignOwnerError(
-                f"{manifest.kind} {resource.namespace}/{manifest.name} belongs to {views.owner_text(live)} and is "
-                f"left alone; delete or rename it, then it is created for {owner.name}"
+                f"{manifest.kind} {resource.namespace}/{manifest.name} belongs to {views.owner_text(live)}, so it is "
+                f"not changed; delete or rename it, then the operator creates it for {owner.name}"
             )
         wanted = wanted_from(manifest.body, live)
         if manifest.kind == "ConfigMap":

@@ -1,4 +1,4 @@
-"""What the operator knows of the cluster beside the DevicePluginConfigs: six watches.
+"""What the operator knows about the cluster, apart from the DevicePluginConfigs: six watches.
 
 Nodes and inventories of the whole cluster; in our namespace, by our labels: DaemonSets, ConfigMaps (metadata only),
 agent pods and accepted specs. A change enqueues the DevicePluginConfigs that it may concern.
@@ -79,8 +79,8 @@ class ClusterCache:
     """`enqueue(name)` is called for each DevicePluginConfig that a change may concern.
 
     `concerned(old, new)`: names of those that the change of a node concerns. `reconsider()` is called when accepted
-    specs change: another object may have waited for what one held. `heartbeat_stale`: seconds of silence after which
-    a heartbeat enqueues its object.
+    specs change: another object may wait for nodes that the old spec held. `heartbeat_stale`: seconds of silence
+    after which a heartbeat enqueues its object.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class ClusterCache:
 
     @property
     def complete(self) -> bool:
-        """Every list was read in full once: what is absent from now on does not exist."""
+        """Every list was read in full once: an object that is absent does not exist."""
         return all(c.complete.is_set() for c in self.collections)
 
     async def wait_complete(self) -> None:
@@ -183,21 +183,21 @@ class ClusterCache:
     def _inventory_changed(self, change: Change[InventoryView]) -> None:
         concerned = self._inventories.apply(change)
         nodes = self._inventories_on.apply(change)
-        if _offered(change.old) != _offered(change.new):  # two objects may now share a name or a device, or no longer
+        if _offered(change.old) != _offered(change.new):  # a conflict with another object may begin or end
             concerned |= {i.config for node in nodes for i in self.inventories_on(node)}
         if change.old is None or change.new is None or self._is_news(change.old, change.new):
             for name in concerned:
                 self._enqueue(name)
 
     def _is_news(self, old: InventoryView, new: InventoryView) -> bool:
-        """A heartbeat alone is no news, unless it ends a silence: 5,000 nodes send 8 a second."""
+        """A heartbeat alone is not news, unless it ends a silence: 5,000 nodes send 8 a second."""
         if (new.heartbeat_seen - old.heartbeat_seen).total_seconds() > self._heartbeat_stale:
             return True
         return replace(old, heartbeat_seen=new.heartbeat_seen, heartbeat=new.heartbeat) != new
 
 
 def _offered(inventory: InventoryView | None) -> tuple[frozenset[str], Hardware | None]:
-    """What other objects on the node may conflict with: names of resources, and hardware."""
+    """The resource names and the hardware about which objects on one node may conflict."""
     if inventory is None or inventory.status is None:
         return frozenset(), None
     return frozenset(r.name for r in inventory.status.resources if r.devices), offered_hardware(inventory)

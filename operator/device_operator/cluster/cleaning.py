@@ -1,4 +1,4 @@
-"""Deletes what the accepted spec no longer has: objects by label and owner, inventories after a grace."""
+"""Deletes objects that the accepted spec no longer needs, and inventories without a node after a grace."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ from device_operator.spec.placement import Assignment
 logger = logging.getLogger(__name__)
 
 _HEARTBEAT: Final = 600.0
-"""Seconds: agents write their inventory at least so often."""
+"""Seconds: agents write their inventory at least this often."""
 
 
 class Cleaner:
@@ -41,7 +41,7 @@ class Cleaner:
         self._orphans: dict[str, dict[str, float]] = {}
 
     async def clean(self, ref: ConfigRef, manifests: Iterable[Manifest], assigned: Assignment) -> ApiError | None:
-        """`manifests`, `assigned`: of the spec in force. Returns a refusal: the status must be written all the same."""
+        """`manifests`, `assigned`: of the spec in force. Returns a refusal, so that the status is still written."""
         if not self._cache.complete:
             return None
         try:
@@ -53,19 +53,19 @@ class Cleaner:
         return None
 
     def wait(self, ref: ConfigRef) -> float:
-        """Seconds until the next inventory may go; infinite where none has to."""
+        """Seconds until the next inventory may be deleted; infinite if there is none to delete."""
         since = self._orphans.get(ref.uid, {}).values()
         return min((at + self._grace - self._clock() for at in since), default=float("inf"))
 
     def forget(self, uid: str) -> None:
-        """For an object that is gone, or paused: then the grace begins again."""
+        """Call it when an object is gone or paused. The grace then begins again."""
         self._orphans.pop(uid, None)
 
     async def _clean_objects(self, ref: ConfigRef, manifests: Iterable[Manifest], assigned: Assignment) -> None:
         mine = [o for o in self._cache.owned(ref.name) if o.owner_uid == ref.uid and not o.deleting]
         kept = {(m.kind, m.name) for m in manifests}
         rolled = {o.pool for o in mine if _rolled_out(o)}
-        for owned in sorted(mine, key=lambda o: o.kind, reverse=True):  # pods first, then what they have mounted
+        for owned in sorted(mine, key=lambda o: o.kind, reverse=True):  # DaemonSets before their ConfigMaps
             if (owned.kind, owned.name) in kept:
                 continue
             # agents that are not updated yet read the ConfigMap of another contract version
@@ -74,10 +74,10 @@ class Cleaner:
             await self._applier.remove(owned)
 
     async def _clean_inventories(self, ref: ConfigRef, assigned: Assignment) -> None:
-        """Deletes those whose node is gone or in no pool for the whole grace, and has no pod of an agent.
+        """Deletes inventories whose node was gone or in no pool for the whole grace, and has no agent pod.
 
-        After a restart of this process the start of the grace is unknown. An agent writes every ten minutes, so a node
-        had no agent for the age of its inventory, less ten minutes.
+        After a restart of this process the start of the grace is unknown. An agent writes every ten minutes, so the
+        node had no agent for the age of its inventory minus ten minutes.
         """
         now, clock = self._now(), self._clock()
         kept = {node for nodes in assigned.nodes.values() for node in nodes}

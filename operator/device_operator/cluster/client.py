@@ -20,7 +20,7 @@ from device_operator.cluster.connection import Connection
 from device_operator.runtime import errors
 
 Object = dict[str, Any]
-"""A Kubernetes object as the API server's JSON has it."""
+"""A Kubernetes object as JSON of the API server."""
 
 PAGE: Final = 500
 _MAX_LINE: Final = 16 * 1024 * 1024
@@ -55,7 +55,7 @@ class ApiError(errors.OperatorError):
 
     @property
     def conflict(self) -> bool:
-        """Another write came between."""
+        """Somebody else wrote the object after it was read."""
         return self.code == 409 and not self.already_exists
 
     @property
@@ -69,7 +69,7 @@ class ApiError(errors.OperatorError):
 
 
 UNREACHABLE: Final = (aiohttp.ClientError, asyncio.TimeoutError, OSError)
-"""What a request raises when no answer came."""
+"""The exceptions of a request without an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class _Request:
 
 
 Observer = Callable[[str, str, int, float], None]
-"""Told of each answer: verb, plural, HTTP status (0: none came), seconds."""
+"""Called after each request with verb, plural, HTTP status (0: no answer), seconds."""
 
 
 class Client:
@@ -249,7 +249,7 @@ class Client:
     async def delete(self, resource: ApiResource, name: str, *, uid: str) -> None:
         """Deletes the object if it has this `uid`; its dependents are deleted in the background.
 
-        An object that is gone, or was created again with another uid, is no error.
+        It is not an error if the object is gone, or was created again with another uid.
         """
         body = {
             "apiVersion": "v1",
@@ -344,7 +344,7 @@ def _error_of(status: Object, *, code: int, request: str) -> ApiError:
 
 
 async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """The lines of the stream. The iteration of aiohttp refuses lines longer than its buffer; an inventory may be."""
+    """The lines of the stream. aiohttp's iteration refuses lines longer than its buffer; inventories can be longer."""
     pending = bytearray()
     async for chunk in content.iter_any():
         start = 0

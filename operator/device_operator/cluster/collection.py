@@ -1,7 +1,7 @@
-"""One list and watch, reduced to views, which also notices what was deleted while the watch was down.
+"""One list and watch, reduced to views. It also finds objects that were deleted while the watch was down.
 
-After a 410 the objects are listed again and compared with what was known: an object that was deleted in between is
-reported. An incomplete list deletes nothing: the old content stays until a whole new list was read.
+After a 410 the objects are listed again and compared with the known ones, so a deletion in between is reported. The old
+content stays until a new list was read in full, so an incomplete list deletes nothing.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ class Change(Generic[V]):
 class Collection(Generic[V]):
     """`prune` makes the view that is kept. Views must be equal when nothing of interest differs.
 
-    `prune` also gets the view known before, to take over what the object does not contain.
+    `prune` also gets the previous view, to keep values that the object does not contain.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Collection(Generic[V]):
     ) -> None:
         self.resource = resource
         self.complete = asyncio.Event()
-        """Set once a whole list was read, and never cleared: a new list closes later gaps."""
+        """Set once a list was read in full, and never cleared: a new list closes later gaps."""
         self._prune = prune
         self._changed = changed
         self._labels = labels
@@ -68,7 +68,7 @@ class Collection(Generic[V]):
 
     @property
     def views(self) -> Mapping[str, V]:
-        """By name. Read it, do not keep it: it changes."""
+        """By name. Do not store it: it changes."""
         return self._views
 
     def __iter__(self) -> Iterator[V]:
@@ -110,7 +110,7 @@ class Collection(Generic[V]):
                 if error.forbidden:
                     raise errors.PermissionMissingError(
                         f"the ServiceAccount may not list and watch {self.resource}: {error.message}; "
-                        "the chart's ClusterRole and Role have what is needed"
+                        "grant it the rules of the chart's ClusterRole and Role"
                     ) from error
                 if error.gone:
                     logger.info("listing again", extra={"resource": str(self.resource), "reason": error.reason})
@@ -133,7 +133,7 @@ class Collection(Generic[V]):
                 new = self._prune(item, old)
                 found[name] = old if old is not None and old == new else new
             page["items"].clear()
-            await asyncio.sleep(0)  # a big list must not keep the lease from being renewed
+            await asyncio.sleep(0)  # the lease must be renewed even while a big list is read
         before, self._views = self._views, found
         self._version = version
         self.complete.set()

@@ -1,4 +1,4 @@
-"""What Events say of missing agent pods. A pass asks the API server when it needs to know; nothing is watched."""
+"""Reads Events about missing agent pods. A pass asks the API server when it needs them; they are not watched."""
 
 import logging
 import time
@@ -18,7 +18,7 @@ _POD: Final = "kind=Pod,involvedObject.name={},type=Warning"
 
 
 class _RecentAnswers:
-    """Answers by question, each valid for some seconds. Passes ask at the same time: each returns its own answer."""
+    """Answers by question, each valid for some seconds. Passes that ask at the same time each get their own answer."""
 
     def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
         self._seconds = seconds
@@ -31,7 +31,7 @@ class _RecentAnswers:
             return known
         answer = await ask()
         now = self._clock()
-        # names of pods never come again, so old answers are dropped
+        # pod names are never used again, so old answers would pile up
         self._answers = {q: found for q, found in self._answers.items() if now - found[0] < self._seconds}
         self._answers[question] = (now, answer)
         return answer
@@ -77,7 +77,7 @@ class Complaints:
                 async for page in self._client.pages(self._events, fields=f"involvedObject.{what}"):
                     items += map(view, page["items"])
             except (ApiError, *UNREACHABLE) as error:
-                # without them the status only says less
+                # the status only has less detail without them
                 logger.warning("events not read", extra={"about": what, "error": str(error)})
             return tuple(items)
 

@@ -1,7 +1,7 @@
 """The DevicePluginConfigs as last seen, each parsed once per generation.
 
-They are few. Changes come as events of kopf. kopf does not report what was deleted while its watch was down, so a list
-at the start and at every resync completes the picture.
+Changes come as events of kopf. kopf does not report an object that was deleted while its watch was down. So all objects
+are listed at the start and at every resync; they are few.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -26,7 +26,7 @@ _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """One object: its JSON without the status, its spec or what is wrong with it, its status."""
+    """One object: its JSON without the status, its spec or the problem with it, its status."""
 
     raw: Object
     spec: Spec | None
@@ -61,9 +61,9 @@ class Config:
 
 
 class ConfigStore:
-    """By name. A newer resourceVersion replaces an older one, and never the other way round.
+    """By name. Only a newer resourceVersion replaces a known one.
 
-    Objects come from events, lists and answers to our own writes, in any order. A late one does not bring back an
+    Objects come from events, lists and answers to our own writes, in any order. A late event does not bring back an
     object that was dropped.
     """
 
@@ -129,7 +129,7 @@ class ConfigStore:
         return changed | vanished
 
     def others(self, name: str, *, held: Held) -> tuple[OtherConfig, ...]:
-        """All but `name`; one that is being deleted still holds its nodes."""
+        """All but `name`. An object that is being deleted still holds its nodes."""
         return tuple(
             OtherConfig(
                 name=other.ref.name,
@@ -143,7 +143,7 @@ class ConfigStore:
         )
 
     def concerned(self, old: NodeView | None, new: NodeView | None, *, held: Held) -> set[str]:
-        """The objects of which a pool matches the node, before or after its change."""
+        """The objects with a pool that matches the node before or after its change."""
         nodes = [node for node in (old, new) if node is not None]
         return {
             config.ref.name

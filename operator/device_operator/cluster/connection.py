@@ -60,7 +60,8 @@ async def connect(*, kubeconfig: str = "", context: str = "") -> Connection:
             )
         return Connection(configuration)
     except (kubernetes_config.ConfigException, OSError, ValueError, TypeError, yaml.YAMLError) as error:
-        raise errors.UsageError(f"no usable cluster configuration: {error}") from error
+        text = f"no usable cluster configuration: {error}; name one with --kubeconfig and --context"
+        raise errors.UsageError(text) from error
 
 
 def _ssl_context(configuration: Configuration) -> ssl.SSLContext | None:

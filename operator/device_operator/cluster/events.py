@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 EVENTS: Final = ApiResource("", "v1", "events", "default")
 COMPONENT: Final = "device-operator"
 _MAX_MESSAGE: Final = 1024
-"""Bytes of a message that the API server takes."""
+"""Bytes of a message that the API server accepts."""
 _MAX_KNOWN: Final = 4096
 
 

@@ -111,7 +111,7 @@ class Election:
             logger.warning("lease not released", extra=_fields(self._settings, error))
 
     async def _renew(self) -> bool:
-        """False: somebody else has taken it."""
+        """False: another process has taken it."""
         try:
             self._lease = await self._client.update(self._resource, self._claimed(self._lease))
         except ApiError as error:

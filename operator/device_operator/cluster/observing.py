@@ -1,4 +1,4 @@
-"""What a pass sees of its object: from the cache, and from Events about missing agent pods."""
+"""Collects what a pass needs to know about its object: from the cache, and from Events about missing agent pods."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -25,7 +25,7 @@ from device_operator.status.observed import DaemonSetView, FailedCreate, Invento
 
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _MAX_TEXT: Final = 512
-"""Characters kept of a message that somebody else wrote."""
+"""Longest part, in characters, that is kept of a message from outside."""
 _SANDBOX_ID: Final = re.compile(r"[0-9a-f]{32,}")
 _DEVICE_DROPPED: Final = frozenset({"attributes", "nodes", "numaNode", "identity"})
 NOTHING_FOUND: Final = ExclusionReason.NOTHING_FOUND
@@ -104,7 +104,7 @@ def daemonset(raw: Object, _: Owned | None) -> Owned:
 
 
 def configmap(raw: Object, _: Owned | None) -> Owned:
-    """From its metadata alone."""
+    """From the metadata alone."""
     return _owned(
         "ConfigMap",
         raw["metadata"],
@@ -189,7 +189,7 @@ def _inventory_status(raw: object) -> tuple[InventoryStatus | None, str]:
 
 
 def _pruned(raw: Object) -> Object:
-    """Without what the operator never reads. What is left is interned."""
+    """Drops fields that the operator never reads, and interns the rest."""
     kept: Object = {key: value for key, value in raw.items() if key not in _DROPPED}
     if isinstance(devices := raw.get("devices"), list):
         kept["devices"] = [_without(device, _DEVICE_DROPPED) for device in devices]
@@ -202,7 +202,7 @@ def _pruned(raw: Object) -> Object:
 
 
 def _without(entry: object, dropped: frozenset[str] = frozenset()) -> object:
-    """One entry of a list; another thing than an object is left for the codec to refuse."""
+    """One entry of a list. A value that is not an object is returned unchanged; the codec refuses it."""
     if not isinstance(entry, dict):
         return entry
     return {

@@ -1,4 +1,4 @@
-"""What a long-running process needs, whatever its work is.
+"""The parts that any long-running process needs.
 
 Exports: `settings`, `errors` (the exception tree), `workqueue` and `workers`, `logs`, `metrics`, `probes`.
 

@@ -4,9 +4,9 @@ OperatorError
 ├── UsageError           the command line, its environment or a file given to it: exit status 2
 ├── FatalError           the process ends with this message; the Deployment starts it again
 │   ├── LeaseLostError   another process may lead now
-│   └── PermissionMissingError  a list or watch is forbidden: nothing works without it
+│   └── PermissionMissingError  a list or watch is forbidden: the operator cannot work without it
 ├── InvalidSpecError     the spec of a DevicePluginConfig has mistakes; they become the message of Accepted
-├── ForeignOwnerError    an object with a name that we need belongs to somebody else; it is left alone
+├── ForeignOwnerError    an object with a name that we need belongs to another owner; it is not changed
 └── ApiError             the API server's answer (cluster.client)
 """
 
@@ -16,15 +16,15 @@ class OperatorError(Exception):
 
 
 class UsageError(OperatorError):
-    """What was given on the command line cannot be used."""
+    """The command line, its environment or a file given to it is wrong."""
 
 
 class FatalError(OperatorError):
-    """The process cannot go on."""
+    """The process cannot continue."""
 
 
 class LeaseLostError(FatalError):
-    """The Lease could not be renewed in time, or somebody else has it."""
+    """The Lease could not be renewed in time, or another process has it."""
 
 
 class PermissionMissingError(FatalError):

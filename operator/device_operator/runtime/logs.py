@@ -7,7 +7,7 @@ from device_agent.contract.log_format import LogFormatter
 
 
 def configure_logging(*, form: str, level: str) -> None:
-    """`form`: text or json; `level`: debug, info, warning or error. kopf's own lines go the same way."""
+    """`form`: text or json; `level`: debug, info, warning or error. kopf's own lines use the same format."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LogFormatter(style=form))
     logging.root.handlers[:] = [handler]

@@ -22,7 +22,7 @@ PREFIX: Final = "device_operator"
 
 @dataclass(slots=True)
 class _Figures:
-    """What the metrics tell of one object."""
+    """The figures of one object."""
 
     conditions: tuple[tuple[str, str], ...] = ()
     nodes: Tally[tuple[str, str]] = field(default_factory=Tally)
@@ -73,7 +73,7 @@ class Telemetry:
         self._request_seconds.labels(verb).observe(seconds)
 
     def report(self, name: str, status: ConfigStatus | None, inventories: Iterable[InventoryStatus]) -> None:
-        """What a pass saw of an object: its status, and the status of each inventory. None: it is gone."""
+        """Takes the results of a pass: the status of the object, and of each inventory. None: the object is gone."""
         if status is None:
             self._figures.pop(name, None)
             return

@@ -1,7 +1,7 @@
 """The HTTP server of the process: /healthz, /readyz, /metrics.
 
-/healthz fails when a watch has shown no sign of life for too long; a restart repairs that. An API server that is down
-is no such case: its refusals and time-outs are signs of life. /readyz succeeds once the API server and the CRDs have
+/healthz fails when a watch has shown no sign of life for too long; a restart repairs that. It does not fail when the
+API server is down: refusals and time-outs are signs of life. /readyz succeeds once the API server and the CRDs have
 been found, also in a standby.
 """
 
@@ -38,7 +38,7 @@ async def serve(health: Liveness, registry: CollectorRegistry, *, listen: str) -
 
     Raises:
         OSError: the address cannot be used.
-        ValueError: it is no address.
+        ValueError: `listen` is not an address.
     """
     host, _, port = listen.rpartition(":")
 

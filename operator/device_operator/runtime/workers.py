@@ -1,4 +1,4 @@
-"""The workers between queue and passes: what follows from a pass, and how soon its object may have another."""
+"""The workers that take names from the queue and run passes. They decide when an object gets its next pass."""
 
 import asyncio
 import logging
@@ -11,7 +11,7 @@ from device_operator.runtime.workqueue import WorkQueue
 logger = logging.getLogger(__name__)
 
 _SHARE = 4.0
-"""After a pass of n seconds the object rests for 4 n, so passes take a fifth of the time however much changes."""
+"""After a pass of n seconds the object rests for 4 n, so its passes take at most a fifth of the time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class Pass:
 
 
 class Pacer:
-    """Puts names into the queue after changes in the cluster, a moment later: several changes make one pass."""
+    """Puts names into the queue a short time after a change, so that several changes make one pass."""
 
     def __init__(self, queue: WorkQueue, *, coalesce: float) -> None:
         self._queue = queue
@@ -42,7 +42,7 @@ class Pacer:
 
 
 class Workers:
-    """`observe(result, seconds)` is told of each pass: accepted, rejected, gone or failed.
+    """`observe(result, seconds)` is called after each pass; `result` is accepted, rejected, gone or failed.
 
     `refusals`: what a pass raises when the API server refuses or does not answer. Anything else is logged as a defect.
     """

@@ -2,7 +2,7 @@
 
 The contract is that of the work queue of client-go. A key that is added while a worker has it is handed out again
 when that worker is done: no change is lost, and a hundred changes make one pass. A failed key comes back after a wait
-that doubles; `forget` resets the wait. A key says "look at this object" and not what happened.
+that doubles; `forget` resets the wait. A key means "look at this object"; it does not say what changed.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ class WorkQueue:
         self._wake = asyncio.Event()
 
     def add(self, key: str) -> None:
-        """Now, or when the worker that has the key is done."""
+        """Adds the key now, or when the worker that has it is done."""
         self._due.pop(key, None)
         if key in self._waiting:
             return
@@ -48,7 +48,7 @@ class WorkQueue:
             self._wake.set()
 
     def add_after(self, key: str, seconds: float) -> None:
-        """After `seconds`; of several waits for one key the shortest counts."""
+        """Adds the key after `seconds`. If a key has several waits, the shortest counts."""
         if seconds <= 0:
             self.add(key)
             return
@@ -62,7 +62,7 @@ class WorkQueue:
         self._wake.set()
 
     def add_failed(self, key: str) -> float:
-        """After the back-off of the key, half of it random so that keys spread. Returns the seconds."""
+        """Adds the key after its back-off, half of it random so that keys spread. Returns the seconds."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         wait = min(self._backoff * 2.0 ** min(failures, 30), self._backoff_max)

@@ -1,8 +1,8 @@
-"""Whether an object's present generation may be in force beside the other objects, and which generation is. Pure.
+"""Decides which generation of an object is in force, beside the other objects. Pure.
 
-A generation is judged against the nodes and objects of the moment. Once accepted it stays so: nodes that come to
-overlap later are told by `placement.assignment` and degrade the object, because one mislabelled node must not freeze
-a fleet. A rejected generation is judged again at every pass, so that a mended label or a deleted rival lets it in.
+A generation is judged against the present nodes and objects. Once accepted, it stays accepted. Nodes that overlap later
+are reported by `placement.assignment` and make the object Degraded: one mislabelled node must not stop a fleet. A
+rejected generation is judged again at every pass, so it is accepted after a label is corrected or a rival is deleted.
 Until then the generation that was accepted before it stays in force.
 """
 
@@ -31,7 +31,7 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """The accepted spec that is rendered and repaired. `generation`: the one that had this spec."""
+    """The accepted spec that the operator renders and keeps in place. `generation`: the one that had this spec."""
 
     generation: int
     spec: Spec
@@ -39,10 +39,10 @@ class InForce:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptedState:
-    """What is in force of an object, and why that is not its present `generation`.
+    """Which generation of an object is in force; if not the present `generation`, why.
 
-    `rejected`: None where the present generation is in force. `in_force`: None where no generation was ever accepted,
-    or where its spec cannot be read; `lost` then says why, and is empty otherwise.
+    `rejected`: None when the present generation is in force. `in_force`: None when no generation was ever accepted, or
+    when the accepted spec cannot be read. Only in the second case `lost` says why.
     """
 
     ref: ConfigRef
@@ -60,9 +60,9 @@ def rejection(
     others: Iterable[OtherConfig],
     created: datetime,
 ) -> Rejected | None:
-    """Why a generation that was never accepted cannot be now; None: it can.
+    """Why a generation cannot be accepted now; None: it can.
 
-    `created`: when the object was. What others hold comes first; of two objects that are both new the older one wins.
+    `created`: creation time of the object. Nodes that others hold stay theirs. Of two new objects the older one wins.
     """
     order = (created, ref.name)
     rivals = [replace(o, held=(*o.held, *o.wanted)) if (o.created, o.name) < order else o for o in others]

@@ -1,4 +1,4 @@
-"""`spec.agent` and the `agent` of a pool: settings of the agents' pods, and what may be wrong with them. Pure.
+"""`spec.agent` and the `agent` of a pool: settings of the agents' pods, and their validation. Pure.
 
 A field that is None was not set; `render` has the defaults. The fields are those of the CRD; a test compares them.
 """
@@ -15,7 +15,7 @@ from device_agent.contract import names
 from device_operator.spec import scheduling
 
 COMPUTE: Final = ("cpu", "memory", "ephemeral-storage")
-"""Compute resources that an agent may be given. The API server would take other names too."""
+"""Compute resources that an agent may have. The API server would accept other names too."""
 RESERVED_ENV: Final = (
     names.ENV_NODE,
     names.ENV_NAMESPACE,
@@ -127,7 +127,7 @@ def merged(base: AgentSettings, over: AgentSettings) -> AgentSettings:
 
 
 def quantity(text: str) -> Decimal | None:
-    """The amount, None where `text` is no quantity of at least 0 (apimachinery pkg/api/resource)."""
+    """The amount; None if `text` is not a quantity, or is negative (apimachinery pkg/api/resource)."""
     match = _QUANTITY.fullmatch(text)
     if not match or match[1].startswith("-"):
         return None
@@ -165,11 +165,11 @@ def problems(agent: AgentSettings, at: str) -> Iterator[str]:
         if not _ENV_NAME.fullmatch(env.name):
             yield f"{at}.env[{i}].name: {env.name!r} is no name of an environment variable"
         elif env.name in RESERVED_ENV:
-            yield f"{at}.env[{i}].name: {env.name} is set by the operator; it can not be overridden"
+            yield f"{at}.env[{i}].name: {env.name} is set by the operator and cannot be overridden; remove it"
         elif env.name in seen:
             yield f"{at}.env[{i}].name: {env.name} is given twice; keep one"
         if "\0" in env.value:
-            yield f"{at}.env[{i}].value: has a NUL, which no environment can hold"
+            yield f"{at}.env[{i}].value: has a NUL character, which no environment variable can hold; remove it"
         seen.add(env.name)
     priority = agent.priority_class_name
     if priority is not None and not _is_name(priority):
@@ -216,7 +216,7 @@ def _compute_problems(compute: ComputeResources, at: str) -> Iterator[str]:
         for name, text in (given or {}).items():
             amount = quantity(text)
             if name not in COMPUTE:
-                yield f"{at}.{kind}.{name}: is nothing that an agent needs; there are {', '.join(COMPUTE)}"
+                yield f"{at}.{kind}.{name}: is not a compute resource of agents; use {', '.join(COMPUTE)}"
             elif amount is None:
                 yield f"{at}.{kind}.{name}: {text!r} is no quantity; write it as 100m, 0.5, 64Mi or 1Gi"
             else:

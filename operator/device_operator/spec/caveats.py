@@ -1,9 +1,9 @@
-"""What an admin should know of a configuration that is accepted: sentences for the message of Accepted. Pure.
+"""Warnings about an accepted configuration: sentences for the message of Accepted. Pure.
 
 Two resources that set one environment variable to different values overwrite each other in a container that asks for
 both: the kubelet merges the answers, keeps the first value of a name and only logs the other (pkg/kubelet/cm/
 devicemanager/pod_devices.go, deviceRunContainerOptions). No configuration can prevent that. This module warns before
-it happens; `serving` reports the containers that it happened to.
+it happens; `serving` reports the containers that are affected.
 
 A list beside a preset replaces the list of the preset. So an addition can remove the line that hands the device over,
 and the pod's program fails when it starts.
@@ -23,16 +23,16 @@ from device_operator.spec.model import Pool, Spec
 from device_operator.spec.wording import name_some
 
 _TELLS_APART: Final = frozenset({"uuid", "name", "index", "minor", "path", "pci.address", "gi", "ci"})
-"""Attributes by which a runtime, or a program in the container, can know which of the GPUs is meant."""
+"""Attributes that identify the GPU to a runtime, or to a program in the container."""
 _CONTROL: Final = "/dev/nvidiactl"
 """The driver's library opens this node first, before the nodes of GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
 class EnvClash:
-    """An environment variable that several resources of a pool set, not all to one fixed value.
+    """An environment variable that several resources of a pool set to different values.
 
-    `values`: name of the entry -> its value, or None where it differs from device to device.
+    `values`: name of the entry -> its value, or None if it differs between devices.
     """
 
     name: str
@@ -45,7 +45,7 @@ class EnvClash:
 
 
 def env_clashes(document: Document) -> tuple[EnvClash, ...]:
-    """By name of the variable. An entry with placeholders in its name makes several resources, and can clash alone."""
+    """Sorted by variable. An entry with placeholders in its name makes several resources: it can clash with itself."""
     setters: defaultdict[str, dict[str, str | None]] = defaultdict(dict)
     for resource in document.resources:
         for name, value in _env(resource):
@@ -85,22 +85,25 @@ def _of_pool(pool: Pool, document: Document) -> Iterator[str]:
         access = pool.agent.driver_access
         if access is None:
             yield (
-                "agent.driverAccess is not set, so the agents find the NVIDIA driver only where the nodes' default "
-                "container runtime brings it to them; else set runtimeClass, cdiDevice or driverRoot there"
+                "agent.driverAccess is not set, so the agents find the NVIDIA driver only on nodes whose default "
+                "container runtime provides it; for other nodes set its runtimeClass, cdiDevice or driverRoot"
             )
         elif access.driver_root is not None:
             yield (
-                "the agents run privileged, because agent.driverAccess.driverRoot is set: a container that is not may "
-                "not open the driver's device nodes; runtimeClass needs no privilege"
+                "the agents run privileged, because agent.driverAccess.driverRoot is set: only a privileged container "
+                "may open the driver's device nodes; to avoid it, set runtimeClass instead"
             )
         elif access.sys_admin(mig=serves_mig(document)):
             yield (
-                "the agents have the capability SYS_ADMIN, without which the NVIDIA runtime shows them no MIG devices; "
-                "agent.driverAccess.cdiDevice makes do without"
+                "the agents have the capability SYS_ADMIN, because the NVIDIA runtime shows MIG devices only with it; "
+                "to avoid it, set agent.driverAccess.cdiDevice"
             )
     for resource in document.resources:
         if text := _not_handed_over(resource):
-            yield f"{resource.name}: {text}; use a preset, and repeat its lines in lists beside it: those replace them"
+            yield (
+                f"{resource.name}: {text}; use a preset; "
+                "a list beside a preset replaces its list, so repeat the preset's lines there"
+            )
     for clash in env_clashes(document):
         yield (
             f"{name_some(clash.values)} {'set' if len(clash.values) > 1 else 'sets'} {clash.name} to values of their "
@@ -120,7 +123,7 @@ def _nvidia(agent: AgentSettings) -> Iterator[tuple[str, object]]:
 
 
 def _without_effect(agent: AgentSettings, useful: Collection[tuple[str, object]]) -> Iterator[str]:
-    """Settings for NVIDIA devices that no pool with such devices uses. `useful`: those that one uses."""
+    """NVIDIA settings that have no effect in this pool. `useful`: settings that a pool with NVIDIA devices uses."""
     idle = [name for name, value in _nvidia(agent) if (name, value) not in useful]
     if idle:
         yield (
@@ -130,14 +133,14 @@ def _without_effect(agent: AgentSettings, useful: Collection[tuple[str, object]]
 
 
 def _not_handed_over(resource: Resource) -> str:
-    """Why a container could not use the GPUs that it is given; empty where it can."""
+    """Why a container cannot use the GPUs that it is given; empty if it can."""
     if all(entry.nvml is None for entry in resource.devices):
         return ""
     told = {name for field, text in templates_of(resource) if field != "name" for name in parse_template(text).names}
     if told & _TELLS_APART:
         return ""
     if resource.inject.own_nodes is OwnNodes.NONE:
-        return "containers get no device of it, because ownNodes is None and nothing in inject names the device"
+        return "containers get no device, because ownNodes is None and nothing in inject names the device"
     if not any(node.host_path == _CONTROL for node in resource.inject.device_nodes):
         return f"containers get device nodes without {_CONTROL}, so the driver's library cannot use them"
     return ""

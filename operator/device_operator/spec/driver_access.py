@@ -1,9 +1,10 @@
-"""What the pods of agents need in addition in a pool that serves NVIDIA devices. Pure.
+"""The additional needs of agent pods that serve NVIDIA devices. Pure.
 
 These are the only additions to an agent's rights. They appear only where the configuration needs them.
 The variables are those of the NVIDIA container toolkit. Its runtime reads the request for a management CDI device from
-the same variable, its NRI plugin from a pod annotation. A runtime may be set to ignore the variable of containers
-without SYS_ADMIN (accept-nvidia-visible-devices-envvar-when-unprivileged = false); it reads the request from a mount.
+the same variable. Its NRI plugin reads the request from a pod annotation. A runtime can be configured to ignore the
+variable of containers without SYS_ADMIN (accept-nvidia-visible-devices-envvar-when-unprivileged = false). Such a
+runtime reads the request from a mount.
 """
 
 import json
@@ -29,7 +30,7 @@ PRIVILEGED_SELINUX_TYPE: Final = "spc_t"
 
 @dataclass(frozen=True, slots=True)
 class PodNeeds:
-    """Empty values: nothing needed. `env`: (name, value); `features`: directory of the node for NFD.
+    """An empty value: nothing is needed. `env`: (name, value); `features`: directory of the node for NFD.
 
     `request`: path in the container of the mount that asks the runtime for the devices.
     """
@@ -82,7 +83,7 @@ def pod_needs(agent: AgentSettings, document: Document) -> PodNeeds:
     features = agent.node_features is NodeFeatures.NFD
     if features:
         env.append((names.ENV_NODE_FEATURES, NodeFeatures.NFD))
-    own = {e.name for e in agent.env or ()}  # an admin who sets one of the runtime's variables means it
+    own = {e.name for e in agent.env or ()}  # a variable that the admin sets wins
     return PodNeeds(
         runtime_class=access.runtime_class or "",
         env=tuple((name, str(value)) for name, value in env if name not in own),
@@ -95,7 +96,7 @@ def pod_needs(agent: AgentSettings, document: Document) -> PodNeeds:
 
 
 def _told(access: DriverAccess) -> str:
-    """The settings as JSON, for the advice that an agent gives where it finds no driver; empty when none is set."""
+    """The settings as JSON, for the advice of an agent that finds no driver; empty if none is set."""
     values = {"runtimeClass": access.runtime_class, "cdiDevice": access.cdi_device, "driverRoot": access.driver_root}
     values = {name: value for name, value in values.items() if value is not None}
     return json.dumps(values) if values else ""

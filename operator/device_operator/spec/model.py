@@ -1,4 +1,4 @@
-"""A typed DevicePluginConfig: who it is, its pools and its spec, defaults applied. Pure."""
+"""A typed DevicePluginConfig: its identity, its pools and its spec, with defaults applied. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ DEFAULT_MAX_UNAVAILABLE: Final = "10%"
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """`serves`: names of entries; the parser fills in all of them where none is named. `tolerations` None: every taint.
+    """`serves`: names of entries; the parser replaces an empty list with all entries. `tolerations` None: every taint.
 
     `agent`: settings of the pool, merged over `spec.agent`.
     """

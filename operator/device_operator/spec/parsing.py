@@ -1,4 +1,4 @@
-"""JSON to a typed spec: applies defaults and checks what the API server cannot check. Pure.
+"""Parses JSON to a typed spec: applies defaults, and checks what the API server cannot check. Pure.
 
 `device_agent.contract` parses and checks the entries of `resources`, with the same messages that an agent gives.
 """
@@ -33,7 +33,7 @@ def parse_spec(obj: Mapping[str, Any]) -> Spec:
     """The object's spec; `obj` is the whole DevicePluginConfig as JSON.
 
     Raises:
-        InvalidSpecError: with every problem found; with the first one only of an entry that cannot be parsed.
+        InvalidSpecError: with every problem found. An entry that cannot be parsed adds its first problem only.
     """
     problems: list[str] = []
     name = str(obj.get("metadata", {}).get("name", ""))
@@ -84,7 +84,7 @@ def _resources(raw: object, problems: list[str]) -> Iterator[Resource]:
             problems.append(str(error))
             parsed.append(None)
     good = tuple(r for r in parsed if r is not None)
-    if len(good) == len(parsed):  # with an entry missing, the indexes in the messages would be wrong
+    if len(good) == len(parsed):  # if an entry is missing, the messages would have wrong indexes
         problems += check.problems(Document(good))
     yield from good
 
@@ -167,7 +167,7 @@ def _size(spec: Spec) -> Iterator[str]:
         if size > names.MAX_DOCUMENT_BYTES:
             yield (
                 f"spec: the configuration of pool {pool.name} would be {size:,} bytes "
-                f"({len(document.resources)} resources), a ConfigMap may carry {names.MAX_DOCUMENT_BYTES:,}: "
+                f"({len(document.resources)} resources), but a ConfigMap holds at most {names.MAX_DOCUMENT_BYTES:,}: "
                 f"{size - names.MAX_DOCUMENT_BYTES:,} too many; shorten values below inject, "
                 "or divide the resources among pools with serves"
             )

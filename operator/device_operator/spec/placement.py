@@ -1,4 +1,4 @@
-"""Which node belongs to which pool, and which nodes two pools or two objects want. Pure."""
+"""Assigns nodes to pools, and finds the nodes that two pools or two objects want. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ from device_operator.spec.wording import name_nodes, name_some
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeView:
-    """`ready_since`: last transition of the condition Ready, None where the node never reported.
+    """`ready_since`: last transition of the condition Ready; None if the node never reported it.
 
     `why_not_ready`: in words, for a node that is NotReady.
     """
@@ -39,7 +39,7 @@ class NodeView:
 class OtherConfig:
     """Another DevicePluginConfig. `held`: pools of its accepted specs, in force or still running while it is paused.
 
-    `wanted`: pools of a present generation that was not judged yet; of one that was rejected none.
+    `wanted`: pools of the present generation; empty if it was rejected.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Overlap:
 class Assignment:
     """`nodes`: pool name -> names of its nodes, sorted. A node that two pools match belongs to the first.
 
-    `unchecked`: nodes that have another object's agent too, and not all devices of the two could be compared.
+    `unchecked`: nodes with agents of two objects, where not all devices of the two could be compared.
     """
 
     nodes: Mapping[str, tuple[str, ...]]
@@ -87,7 +87,7 @@ def matches(pool: Pool, node: NodeView) -> bool:
 
 
 def assignment(spec: Spec, *, nodes: Iterable[NodeView], others: Iterable[OtherConfig]) -> Assignment:
-    """The nodes of each pool, with every overlap there is now. `others` count with what they hold."""
+    """The nodes of each pool, with every present overlap. Of `others` only the held pools count."""
     rivals = [(o.name, pool) for o in others for pool in o.held]
     taken: dict[str, list[str]] = {pool.name: [] for pool in spec.pools}
     overlaps: list[Overlap] = []
@@ -120,15 +120,15 @@ def _sentence(reason: ConditionReason, pool: str, rival: str, resources: tuple[s
     if reason is ConditionReason.DEVICE_CONFLICT:
         return (
             f"DevicePluginConfig {rival} offers devices that pool {pool} offers too, on {where}, such as "
-            f"{found[0].device}, as {name_some(resources)}: a pod may get what another one holds; put such devices "
+            f"{found[0].device}, as {name_some(resources)}: two pods may get the same device; put such devices "
             "into one object, keep them apart by include and exclude, or make the pools exclude each other"
         )
     if reason is ConditionReason.POOL_OVERLAP:
         return (
-            f"pools {pool} and {rival} both match {where}: a node may belong to one pool of an object; "
+            f"pools {pool} and {rival} both match {where}: a node may belong to only one pool of an object; "
             "make their nodeSelector or nodeSelectorTerms exclude each other"
         )
     return (
         f"DevicePluginConfig {rival} serves {name_some(resources)} on {where}, which pool {pool} matches too: "
-        "a resource may be served by one object on a node; rename the resource, or make the pools exclude each other"
+        "only one object may serve a resource on a node; rename the resource, or make the pools exclude each other"
     )

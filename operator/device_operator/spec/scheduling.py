@@ -1,7 +1,7 @@
 """Node selection and taints by the rules of the scheduler: the operator expects pods where the scheduler allows them.
 
 The rules are those of kubernetes staging/src/k8s.io/component-helpers/scheduling/corev1 (nodeaffinity, tolerations)
-and, for what the API server would refuse, pkg/apis/core/validation.
+and, for values that the API server refuses, pkg/apis/core/validation.
 """
 
 import re
@@ -19,7 +19,7 @@ SUBDOMAIN: Final = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a
 _LABEL_KEY = re.compile(rf"(?:{SUBDOMAIN}/)?{_LABEL_NAME}")
 _LABEL_VALUE = re.compile(rf"(?:{_LABEL_NAME})?")
 _INTEGER = re.compile(r"[0-9]{1,18}")
-"""Without a sign, as the value of a label has none. The scheduler reads 64 bits."""
+"""Without a sign, because a label value cannot start with one. The scheduler reads 64 bits."""
 
 
 class Operator(StrEnum):
@@ -132,7 +132,7 @@ def _expression(expression: Expression, labels: Mapping[str, str]) -> bool:
 
 
 def keeping_away(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> tuple[Taint, ...]:
-    """The taints for which a pod of a DaemonSet with these tolerations is not placed on the node."""
+    """The taints that keep a DaemonSet's pod with these tolerations off the node."""
     every = (*tolerations, *DAEMONSET_TOLERATIONS)
     return tuple(
         taint
@@ -213,4 +213,4 @@ def toleration_problems(toleration: Toleration, at: str) -> Iterator[str]:
     elif problem := label_value_problem(toleration.value):
         yield f"{at}.value: {problem}"
     if toleration.toleration_seconds is not None and toleration.effect is not Effect.NO_EXECUTE:
-        yield f"{at}.tolerationSeconds: needs effect NoExecute"
+        yield f"{at}.tolerationSeconds: needs effect NoExecute; set that effect, or remove the field"

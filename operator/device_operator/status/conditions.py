@@ -1,10 +1,10 @@
 """The four conditions of a DevicePluginConfig, from the reports of its nodes. Pure.
 
 Ready counts the settled nodes, or the young ones where no node is settled: `kubectl wait --for=condition=Ready` on a
-fresh cluster returns when agents serve. Once True, Ready stays True while nodes only wait for an agent that is on its
-way (`NodeReport.grace`, or a young node without a fault). So an edit, a rollout and a new node do not flip it; a node
-with a fault does. Where only that rule keeps Ready True, or Degraded False, the reason is AgentsStarting, and the
-message says what the agents wait for. maxUnavailable nodes, rounded down, may be unserved, but never all of them.
+fresh cluster returns when agents serve. Once True, Ready stays True while nodes only wait for an agent that is starting
+(`NodeReport.grace`, or a young node without a fault). So an edit, a rollout or a new node does not make it False; a
+node with a fault does. When only that rule keeps Ready True, or Degraded False, the reason is AgentsStarting. The
+message then says what the agents wait for. maxUnavailable nodes, rounded down, may be unserved, but never all nodes.
 """
 
 from collections import Counter, defaultdict
@@ -29,7 +29,7 @@ TRUE, FALSE, UNKNOWN = ConditionStatus
 MAX_MESSAGE: Final = 4096
 """Characters of a condition's message."""
 MAX_GROUPS: Final = 5
-"""Causes that a message has in full; the others are counted."""
+"""Causes that a message describes in full; it counts the others."""
 _DEVICES: Final = {
     DeviceHealth.UNHEALTHY: ConditionReason.DEVICES_UNHEALTHY,
     DeviceHealth.UNKNOWN: ConditionReason.DEVICES_UNKNOWN,
@@ -48,7 +48,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class BrokenDevices:
-    """Devices of one health. `cut`: how many more there are that cut inventories do not list."""
+    """Devices of one health. `cut`: how many more exist that the inventories had no room to list."""
 
     listed: tuple[FleetDevice, ...] = ()
     cut: int = 0
@@ -62,9 +62,8 @@ class BrokenDevices:
 class Situation:
     """What the conditions depend on.
 
-    `broken`: by health, the devices that are not Healthy; `devices`: how many are known; `previous`: the conditions as
-    they stand, by type.
-    `applied`: the DaemonSets are as the spec in force has them.
+    `broken`: the devices that are not Healthy, by health. `devices`: number of known devices. `previous`: the present
+    conditions, by type. `applied`: the DaemonSets match the spec in force.
     """
 
     standing: AcceptedState
@@ -88,7 +87,7 @@ class Situation:
 
     @property
     def spec(self) -> Spec | None:
-        """The one in force."""
+        """The spec in force."""
         return self.standing.in_force.spec if self.standing.in_force else None
 
 
@@ -210,7 +209,7 @@ def _ready(situation: Situation) -> Condition:
         message += f", {_count(len(waiting), 'node')} joining"
     if not settled:
         message += ", none of them is settled yet"
-    # such nodes are not counted, so the message must name them
+    # the count does not include these nodes, so the message must name them
     message = "; ".join([message, *_pools_away(situation.reports)])
     if len(blocking) > allowed:
         causes = _causes(blocking)
@@ -232,13 +231,13 @@ def _was(situation: Situation, kind: ConditionType) -> ConditionStatus | None:
 
 
 def _why_none(reports: Iterable[NodeReport]) -> str:
-    """Where a fault explains that there are no devices, the message points to Degraded, which has it."""
+    """Points to Degraded when a fault explains why there are no devices."""
     reasons = sorted({r.reason for r in reports if r.state is NodeState.NO_DEVICES and r.problem})
     return f" ({', '.join(reasons)}: see Degraded)" if reasons else ""
 
 
 def _pools_away(reports: Iterable[NodeReport]) -> list[str]:
-    """A sentence for each pool of which every node is NotReady."""
+    """A sentence for each pool whose nodes are all NotReady."""
     pools: defaultdict[str, list[NodeReport]] = defaultdict(list)
     for report in reports:
         pools[report.pool].append(report)
@@ -250,7 +249,7 @@ def _pools_away(reports: Iterable[NodeReport]) -> list[str]:
 
 
 def _on_its_way(report: NodeReport) -> bool:
-    """Whether waiting may be enough. A pod that cannot be created is a fault on a young node too."""
+    """Whether waiting may be enough. A pod that cannot be created is a fault, on a young node too."""
     return report.grace or (report.young and report.state is NodeState.PENDING and report.reason not in NOT_MADE)
 
 
@@ -263,7 +262,7 @@ def _nothing_in_force(standing: AcceptedState) -> tuple[str, str]:
 
 
 def _causes(reports: Iterable[NodeReport]) -> list[tuple[str, str]]:
-    """(reason, sentence) by reason, the most frequent first: its nodes, and the first one's message."""
+    """(reason, sentence), the most frequent reason first: its nodes, and the message of one of them."""
     groups: defaultdict[str, list[NodeReport]] = defaultdict(list)
     for report in reports:
         groups[report.reason].append(report)

@@ -1,4 +1,4 @@
-"""Conflicts between two objects on one node that only the reports of their agents show. Pure."""
+"""Finds conflicts between two objects on one node that the specs do not show, from the reports of agents. Pure."""
 
 import re
 from collections.abc import Callable, Container, Iterable, Mapping
@@ -28,10 +28,10 @@ def with_reported(
 ) -> Assignment:
     """Adds the conflicts that the specs do not show: a name with placeholders may be the name of another object.
 
-    The kubelet keeps the agent that registers last, and tells neither of the two. Nothing stops two objects from
-    offering one device under two names either. `on_node`: inventories of all objects on a node. `agents_of`: nodes on
-    which the object of that name has a pod; an inventory stays for a while after its agent has gone. A node where a
-    list of devices was cut and no conflict shows is `unchecked`.
+    The kubelet keeps the agent that registers last, and tells neither agent. Two objects may also offer one device
+    under two names. `on_node`: inventories of all objects on a node. `agents_of`: nodes on which the object of that
+    name has a pod; it is needed because an inventory stays for a while after its agent has gone. A node is `unchecked`
+    when an inventory does not list all devices and no conflict was found.
     """
     agents_of = cache(agents_of)
     names_of = {o.uid: o.name for o in others}
@@ -100,7 +100,7 @@ def _entries(inventory: InventoryView) -> dict[str, str]:
 class Hardware:
     """What an inventory tells of the hardware that pods may get. `resources`: id -> resource name.
 
-    `complete`: the inventory lists all devices; else one that is not in `resources` may be offered all the same.
+    `complete`: the inventory lists all devices. If False, the agent may offer devices that `resources` lacks.
     """
 
     resources: Mapping[str, str]
@@ -108,7 +108,7 @@ class Hardware:
 
 
 def offered_hardware(inventory: InventoryView) -> Hardware:
-    """The devices that pods may get; only ids that name a piece of hardware."""
+    """The devices that pods may get, if their id names a piece of hardware."""
     if inventory.status is None:
         return Hardware({}, complete=not inventory.unreadable)
     return Hardware(

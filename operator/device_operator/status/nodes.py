@@ -1,9 +1,9 @@
 """The state of each matched node, with its reason. Conditions and counts are made of these. Pure.
 
-Two durations keep short moments from looking like faults. A node is *settled*, and counts, once it has been Ready for
-`settle` seconds: in that time images are pulled and agents start. A node whose agent is being replaced or restarted
-has *grace* for `pod_stale` seconds: without a known cause it does not make the object NotReady.
-Messages have moments and no ages: a message that counts seconds would cause a status write each second.
+Two durations keep short interruptions from looking like faults. A node is *settled*, and counts, once it has been Ready
+for `settle` seconds: in that time images are pulled and agents start. A node whose agent is being replaced or restarted
+has *grace* for `pod_stale` seconds. In that time it makes the object NotReady only when the cause is known.
+Messages contain times, never ages: a message that counts seconds would cause a status write each second.
 """
 
 from collections import defaultdict
@@ -27,9 +27,9 @@ PULL_REASONS: Final = frozenset(
 )
 CREATING_REASONS: Final = frozenset({"", NodeReason.CONTAINER_CREATING, NodeReason.POD_INITIALIZING})
 UNTOLD: Final = CREATING_REASONS - {""}
-"""Reasons that do not say why a container waits. The kubelet says it in Events of the pod."""
+"""Reasons that do not explain why a container waits. The Events of the pod explain it."""
 NOT_MADE: Final = frozenset({NodeReason.FAILED_CREATE, NodeReason.PAUSED})
-"""Reasons of nodes whose agent cannot come until somebody acts."""
+"""Reasons of nodes whose agent cannot start until an admin acts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class StatusSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReport:
-    """`grace`: not fully served, but without a cause that is worth an alarm yet.
+    """`grace`: not fully served, but it is too early for an alarm.
 
     `settled`: Ready for long enough; `young`: Ready, but not for long enough. A node that is NotReady or being deleted
     is neither. `updated`: on the current pod template and configuration. `problem`: there is a fault.
@@ -91,7 +91,7 @@ def node_reports(
     """Every matched node, in the order of pools and names.
 
     `progressing_since`: start of Progressing; from then a node without a pod has grace for `settle` seconds.
-    `conflicts`: node -> reason and message, where the agent of another object serves the same.
+    `conflicts`: node -> reason and message, for nodes where another object serves the same resource or device.
     """
     reporter = _Reporter(
         ref,
@@ -140,12 +140,12 @@ class _Reporter:
     def _report(self, pool: PoolView, node: NodeView) -> NodeReport:
         inventory = self._inventories.get(node.name)
         if inventory and inventory.status and inventory.status.pool_name not in ("", pool.name):
-            inventory = None  # of the pool to which the node belonged before
+            inventory = None  # written for the pool that the node left
         pods = self._pods.get((pool.name, node.name), [])
         alive = [pod for pod in pods if not pod.deleting]
         pod = max(alive, key=lambda p: (p.created, p.name), default=None)
         if not node.ready:
-            # checked first: on such a node the conditions of the pod are old, or a result of the node's state
+            # checked first: on such a node the conditions of the pod are old, or only follow from the node's state
             diagnosis = self._away(node, inventory)
         elif pod is None:
             diagnosis = self._without_pod(pool, node, replacing=bool(pods))
@@ -189,7 +189,7 @@ class _Reporter:
         )
 
     def _without_pod(self, pool: PoolView, node: NodeView, *, replacing: bool) -> Diagnosis:
-        """Why there is no pod. The DaemonSet controller needs moments only, unless there is a cause."""
+        """Why there is no pod. The DaemonSet controller creates it within seconds, unless something prevents it."""
         if self._paused and not pool.applied:
             return Diagnosis(NodeState.PENDING, NodeReason.PAUSED, "spec.paused is true, so no DaemonSet is made")
         if pool.problem:
@@ -240,7 +240,7 @@ class _Reporter:
         if self._within(pod.created, self._settings.pod_stale) or (grace and inventory is None):
             return Diagnosis(NodeState.PENDING, NodeReason.STARTING, f"pod {pod.name} starts", grace=True)
         why = "; ".join(unregistered(inventory.status) if inventory and inventory.status else ()) or "its log says why"
-        # lastState stays as long as the pod does; an end of an hour ago explains nothing
+        # lastState is never cleared, so an old one does not explain the present state
         ended = pod.terminated_at
         last = f"; {_ended(pod)}" if ended and ended > since - timedelta(seconds=self._settings.pod_stale) else ""
         text = f"pod {pod.name} is not Ready since {rfc3339(since)}: {why}{last}"
@@ -279,8 +279,8 @@ class _Reporter:
 def _current(pool: PoolView, pod: PodView | None, inventory: InventoryView | None) -> bool:
     """Whether the node is on the current pod template and configuration.
 
-    The inventory of an agent stays while its pod is replaced. So for a pod that is not Ready it counts only if it was
-    written after the creation of that pod. A pod that was Ready and broke later is current.
+    An inventory stays while the agent's pod is replaced. So while the pod is not Ready, the inventory counts only if it
+    was written after the pod was created. A pod that was Ready and failed later is current.
     """
     if pod is None or inventory is None or inventory.status is None:
         return False

@@ -56,7 +56,7 @@ def transitions(old: ConfigStatus, new: ConfigStatus) -> tuple[Notice, ...]:
                     type=told[0],
                     reason=told[1] or condition.reason,
                     message=clip(condition.message, 1024),  # an Event's limit
-                    # made of the old status: after a failed write or a restart the key is the same
+                    # built from the old status, so the key is the same after a failed write or a restart
                     key=f"{kind}/{was}/{earlier and earlier.last_transition_time}/{status}/{generation}",
                 )
             )
@@ -66,8 +66,8 @@ def transitions(old: ConfigStatus, new: ConfigStatus) -> tuple[Notice, ...]:
 def health_transitions(old: Iterable[InventoryView], new: Iterable[InventoryView]) -> tuple[Notice, ...]:
     """Events for the devices whose health changed between two observations of an object's inventories.
 
-    A device that is seen for the first time has an Event if it is Unhealthy. The key holds `since`, so a restarted
-    operator writes no Event twice. A device that is not listed has none: the list may have been cut.
+    A device that is seen for the first time gets an Event if it is Unhealthy. The key holds `since`, so a restarted
+    operator writes no Event twice. A device that is not listed gets none: the list may be incomplete.
     """
     before = {inventory.name: inventory for inventory in old}
     notices: list[Notice] = []

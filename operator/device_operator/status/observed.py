@@ -33,7 +33,7 @@ class PodView:
 
     `node`: where it runs, or for a pending pod the node that its affinity (matchFields metadata.name) names.
     `template_hash`: annotation `render.ANNOTATION_TEMPLATE`. `ready_since`: last transition of Ready, either way.
-    `waiting_*`, `terminated_*`: of the agent's container. Where it is not terminated, `terminated_*` are of its
+    `waiting_*`, `terminated_*`: of the agent's container. While it is not terminated, `terminated_*` come from its
     lastState, which may be old: see `terminated_at`.
     `unscheduled`: message of PodScheduled=False.
     """
@@ -80,11 +80,11 @@ class FailedCreate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InventoryView:
-    """A NodeDeviceInventory. `status`: what an agent has written, None where none has, or where it cannot be read.
+    """A NodeDeviceInventory. `status`: written by an agent; None if no agent wrote it yet, or it cannot be read.
 
-    Pruned: devices have no attributes and nodes, and of what is excluded only NothingFound is kept.
+    Pruned: devices have no attributes and no device nodes, and `excluded` keeps only NothingFound.
     `unreadable`: why it cannot be read, or ''.
-    `heartbeat`: lastHeartbeatTime as it stands; `heartbeat_seen`: when it last moved, on the operator's clock.
+    `heartbeat`: lastHeartbeatTime as written; `heartbeat_seen`: when it last changed, on the operator's clock.
     """
 
     name: str
@@ -109,7 +109,7 @@ class ApplyProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """`nodes`: all of the cluster; the others belong to the object. `complete`: every list was read in full once."""
+    """`nodes`: all of the cluster; the rest belongs to the object. `complete`: each list was read in full once."""
 
     now: datetime
     nodes: tuple[NodeView, ...] = ()

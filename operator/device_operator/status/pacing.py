@@ -1,7 +1,7 @@
-"""When a changed status may be written. Each write of a big one goes to etcd and to every watcher. Pure.
+"""When a changed status may be written. Each write of a big status goes to etcd and to every watcher. Pure.
 
-At once when a condition changed. Otherwise at most once in some seconds, so the rollout of a thousand nodes needs few
-writes. Less often when only the holders of devices changed, which happens all the time in a busy cluster.
+A changed condition is written at once. Other changes wait for some seconds, so the rollout of a thousand nodes needs
+few writes. Changes of devices' holders alone wait longer, because they never stop in a busy cluster.
 """
 
 from collections.abc import Mapping

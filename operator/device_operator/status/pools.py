@@ -1,4 +1,4 @@
-"""The pools of the accepted spec, as the status tells of them. Pure."""
+"""The pools of the accepted spec, with what the status needs to know about each. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from device_operator.status.observed import ApplyProblem, DaemonSetView, Observe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolView:
-    """`nodes`: names. `applied`: the DaemonSet exists. `problem`: why it does not, or why it is not as rendered.
+    """`nodes`: names. `applied`: the DaemonSet exists. `problem`: why it is missing, or differs from the rendered one.
 
     `clashes`: environment variables that several resources set.
     """
@@ -61,7 +61,7 @@ def pool_views(
 
 
 def as_rendered(pools: Iterable[PoolView], daemonsets: Iterable[DaemonSetView]) -> bool:
-    """Whether the DaemonSets on the cluster are those of the accepted spec, by the hashes in their annotations."""
+    """Whether the DaemonSets on the cluster match the accepted spec, by the hashes in their annotations."""
     live = {
         view.pool: tuple(view.annotations.get(key) for key in (ANNOTATION_CONFIG_HASH, ANNOTATION_TEMPLATE))
         for view in daemonsets

@@ -1,8 +1,8 @@
 """The diagnosis of a node whose agent runs, from the report of the agent. Pure.
 
-An agent reports at most one message for each resource, and the health of each device. A node has one reason, so the
-most important comes first: a configuration that is not used, resources that the kubelet does not offer, containers
-with wrong variables, single devices, and last a lack of numbers.
+An agent reports at most one message for each resource, and the health of each device. A node has one reason, the most
+important one. The order: an unused configuration, resources that the kubelet does not offer, containers with wrong
+variables, single devices, and last unknown holders.
 """
 
 from collections import defaultdict
@@ -24,7 +24,7 @@ _DEVICES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Of a node. `grace`: without a cause that is worth an alarm yet. `problem`: there is a fault."""
+    """Of a node. `grace`: it is too early for an alarm. `problem`: there is a fault."""
 
     state: NodeState
     reason: str
@@ -77,7 +77,7 @@ def _not_registered(resources: Iterable[InventoryResource]) -> list[str]:
 
 
 def _told(resources: Iterable[InventoryResource]) -> list[str]:
-    """What the agent says of resources; equal texts once, with all names."""
+    """What the agent says about resources; resources with equal texts share one sentence."""
     return [f"{', '.join(found)}: {message}" for message, found in _by_message(resources).items()]
 
 
@@ -139,7 +139,7 @@ def _health(status: InventoryStatus, state: NodeState) -> Diagnosis | None:
 
 
 def _why(device: InventoryDevice) -> str:
-    """The reason, and for a device without an answer the message too."""
+    """The reason; for a device of unknown health the message too."""
     message = device.message if device.health is DeviceHealth.UNKNOWN else ""
     return ": ".join(filter(None, (device.reason, message)))
 

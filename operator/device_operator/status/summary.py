@@ -1,7 +1,7 @@
 """The complete status of an object, from what is in force and what was observed. Pure.
 
-`nodes` has the state of each node, `conditions` that of the whole. This module counts the parts, and puts them together
-within a bound in bytes: etcd would refuse a bigger object as a whole.
+`nodes` has the state of each node, `conditions` the state of the object. This module counts, and puts the parts
+together within a limit of bytes: etcd refuses an object that is too big.
 """
 
 import json
@@ -44,7 +44,7 @@ MAX_RESOURCES: Final = 128
 MAX_UNHEALTHY: Final = 4096
 MAX_NODES: Final = 8192
 MAX_DEVICES: Final = 1024
-"""Of one node. These four are maxItems of the CRD; the bound in bytes is nearly always reached first."""
+"""Of one node. These four are maxItems of the CRD; the limit of bytes is nearly always reached first."""
 MAX_HOLDERS: Final = 2
 
 
@@ -59,8 +59,8 @@ def compute(
 ) -> ConfigStatus:
     """The complete status.
 
-    `assigned` (`placement.assignment`), `manifests` (`manifests.render`): of the spec in force; empty where none is.
-    `previous`: the status as it stands.
+    `assigned` (`placement.assignment`), `manifests` (`manifests.render`): of the spec in force; empty without one.
+    `previous`: the present status.
     """
     settings = settings or StatusSettings()
     before = previous.by_type
@@ -115,7 +115,7 @@ def _reports(
 
 
 def _accepted_generation(standing: AcceptedState, previous: ConfigStatus) -> int:
-    """One whose spec is lost stays told: it is what runs."""
+    """A generation whose spec is lost stays in the status, because it still runs."""
     if standing.in_force:
         return standing.in_force.generation
     return previous.accepted_generation if standing.lost else 0
@@ -126,9 +126,9 @@ def _inventories(reports: Iterable[NodeReport]) -> list[InventoryStatus]:
 
 
 def _summary(reports: Sequence[NodeReport], unhealthy: BrokenDevices) -> StatusSummary:
-    """Counts over all nodes. What an inventory had no room to list is in its totals.
+    """Counts over all nodes. The totals include devices that an inventory had no room to list.
 
-    Devices of a node that is not served are counted, but not as healthy. Nor are those whose last check had no answer.
+    `healthy` leaves out devices of a node that is not served, and devices whose last check had no answer.
     """
     totals = [inventory.totals for inventory in _inventories(reports)]
     devices = sum(t.devices for t in totals)
@@ -179,7 +179,7 @@ def _pool(pool: PoolView, reports: Sequence[NodeReport], assigned: Assignment) -
 
 
 def _resources(reports: Iterable[NodeReport]) -> list[ResourceTotals]:
-    """Counts by resource name; what is healthy is said at `_summary`."""
+    """Counts by resource name. `healthy` is counted as in `_summary`."""
     found: dict[str, ResourceTotals] = {}
     for report in reports:
         for r in report.inventory.status.resources if report.inventory and report.inventory.status else ():
@@ -221,11 +221,11 @@ def _broken(health: DeviceHealth, reports: Iterable[NodeReport]) -> BrokenDevice
 def _filled(
     status: ConfigStatus, reports: Sequence[NodeReport], unhealthy: BrokenDevices, *, limit: int
 ) -> ConfigStatus:
-    """With the lists, in the order in which they are worth their bytes, each cut with a count."""
+    """Adds the lists, the most useful first. Each is cut to the room that is left, with a count of the rest."""
     room = _Room(limit - size(encode(status)) - 512)  # names and counts of the lists
     all_resources = _resources(reports)
     resources = room.take(all_resources, most=MAX_RESOURCES)
-    # half of the room at most: what breaks every device must not hide every node
+    # half of the room at most: when every device is broken, the nodes must still be listed
     shown = room.take(unhealthy.listed, most=MAX_UNHEALTHY, keep=room.left // 2)
     order = sorted(reports, key=lambda r: (not r.problem, r.name))
     nodes = room.take((_node(r) for r in order), most=MAX_NODES)
@@ -284,15 +284,15 @@ def _device(device: InventoryDevice) -> NodeDevice:
 
 
 class _Room:
-    """The bytes that a status may still have."""
+    """The bytes that a status may still use."""
 
     def __init__(self, left: int) -> None:
         self.left = left
 
     def take(self, items: Iterable[T], *, most: int, keep: int = 0, around: str = "") -> tuple[T, ...]:
-        """The items that fit, from the first on, up to the first that does not.
+        """The first items, up to the first that does not fit.
 
-        `keep`: bytes that must be left; `around`: text around the items.
+        `keep`: bytes that must stay free; `around`: text around the items.
         """
         self.left -= len(around)
         taken: list[T] = []
@@ -306,7 +306,7 @@ class _Room:
 
 
 def size(value: Any) -> int:
-    """Bytes of a value as JSON, or more than that: the API server stores no spaces and fewer escapes.
+    """Bytes of a value as JSON. The result may be too high: the API server stores no spaces and fewer escapes.
 
     Go's encoder writes each of <, > and & as six characters.
     """

@@ -132,7 +132,7 @@ def test_settings_of_all_pools_are_meant_for_those_that_serve_nvidia_devices():
     assert text == "pool kvm: agent.nodeFeatures has no effect, because the pool serves no nvml devices"
 
 
-REACHES_NOBODY = "nvidia.com/gpu: containers get no device of it"
+REACHES_NOBODY = "nvidia.com/gpu: containers get no device,"
 UNUSABLE = "nvidia.com/gpu: containers get device nodes without /dev/nvidiactl"
 
 

@@ -78,7 +78,7 @@ def test_pools_that_meet_on_a_node_are_refused_by_name():
     found = judged(pools(EDGE, {"name": "all"}))
     assert found is not None
     assert found.reason == "PoolOverlap"
-    assert found.message.startswith("pools edge and all both match node node-1: a node may belong to one pool")
+    assert found.message.startswith("pools edge and all both match node node-1: a node may belong to only one pool")
 
 
 def test_pools_that_could_meet_but_do_not_are_accepted():
@@ -228,7 +228,7 @@ def test_devices_that_two_objects_offer_under_two_names_are_told():
     )
     assert describe([found]).startswith(
         f"DevicePluginConfig other offers devices that pool default offers too, on node node-1, such as {GPU.format(1)}, "
-        "as nvidia.com/gpu, nvidia.com/gpu.shared: a pod may get what another one holds; put such devices into one object"
+        "as nvidia.com/gpu, nvidia.com/gpu.shared: two pods may get the same device; put such devices into one object"
     )
 
 
@@ -303,4 +303,4 @@ def test_a_message_names_five_nodes_and_counts_the_others():
 
 def test_each_pair_of_rivals_is_told_once():
     found = assignment(pools({"name": "a"}, {"name": "b"}, {"name": "c"}), nodes=NODES, others=[])
-    assert describe(found.overlaps).count("a node may belong to one pool") == 2
+    assert describe(found.overlaps).count("a node may belong to only one pool") == 2

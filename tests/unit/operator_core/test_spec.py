@@ -207,7 +207,7 @@ def test_a_configuration_beyond_what_a_configmap_carries_is_refused_with_the_ari
     env = [{"name": f"E{i}", "value": "x" * 4000} for i in range(32)]
     big = [entry(f"example.com/r{i}", inject={"env": env}) for i in range(8)]
     text = problems(obj(resources=big))
-    assert f"(8 resources), a ConfigMap may carry {names.MAX_DOCUMENT_BYTES:,}" in text
+    assert f"(8 resources), but a ConfigMap holds at most {names.MAX_DOCUMENT_BYTES:,}" in text
     assert "divide the resources among pools with serves" in text
     halves = [
         {"name": n, "nodeSelector": {"half": n}, "serves": [r["name"] for r in part]}
@@ -239,8 +239,8 @@ def _term(**term: object) -> object:
         (_term(matchFields=[{"key": "metadata.name", "operator": "In", "values": ["Node A"]}]), "is no name of a node"),
         (_term(matchExpressions=[{"key": "a", "operator": "Gt", "values": ["-5"]}]), "whole number without a sign"),
         (_term(matchExpressions=[{"key": "a", "operator": "Lt", "values": ["9" * 20]}]), "whole number without a sign"),
-        (obj(agent={"resources": {"limits": {"gpu": 1}}}), "limits.gpu: is nothing that an agent needs"),
-        (obj(agent={"resources": {"requests": {"example.com/x": "500m"}}}), "there are cpu, memory"),
+        (obj(agent={"resources": {"limits": {"gpu": 1}}}), "limits.gpu: is not a compute resource of agents"),
+        (obj(agent={"resources": {"requests": {"example.com/x": "500m"}}}), "use cpu, memory"),
         (obj(agent={"env": [{"name": "A", "value": "a\0b"}]}), "agent.env[0].value: has a NUL"),
         (obj(agent={"kubeletRootDir": "/var//lib"}), "without '..' and '//'"),
         (obj(agent={"kubeletRootDir": "/var/lib/./x"}), "without '..' and '//'"),
