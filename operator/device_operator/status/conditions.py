@@ -177,7 +177,9 @@ def _devices(health: DeviceHealth, devices: BrokenDevices) -> str:
         reasons = Counter(d.reason or health for d in devices.listed).most_common(MAX_GROUPS)
         text += f" on {name_nodes(d.node for d in devices.listed)}: "
         text += ", ".join(f"{reason} {number}" for reason, number in reasons)
-    return text + (f"; {devices.cut} of them are not listed, as the inventories have no room" if devices.cut else "")
+    return text + (
+        f"; {devices.cut} of them are not listed, because the inventories have no room" if devices.cut else ""
+    )
 
 
 def _ready(situation: Situation) -> Condition:
@@ -217,7 +219,7 @@ def _ready(situation: Situation) -> Condition:
     if unserved:
         message = "; ".join([message, *(text for _, text in _causes(unserved))])
     if situation.rejected:
-        return Condition(READY, TRUE, situation.rejected.reason, f"the accepted generation goes on: {message}")
+        return Condition(READY, TRUE, situation.rejected.reason, f"the accepted generation stays in force: {message}")
     if len(unserved) > allowed:
         return Condition(READY, TRUE, ConditionReason.AGENTS_STARTING, message)
     if not situation.devices:
@@ -258,7 +260,7 @@ def _nothing_in_force(standing: AcceptedState) -> tuple[str, str]:
     if standing.lost:
         return ConditionReason.ACCEPTED_SPEC_LOST, standing.lost
     reason = standing.rejected.reason if standing.rejected else ConditionReason.NOT_ACCEPTED
-    return reason, "nothing runs, because no spec of this object was accepted yet"
+    return reason, "nothing runs, because no spec of this object was accepted yet: see Accepted"
 
 
 def _causes(reports: Iterable[NodeReport]) -> list[tuple[str, str]]:

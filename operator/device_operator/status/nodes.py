@@ -191,7 +191,9 @@ class _Reporter:
     def _without_pod(self, pool: PoolView, node: NodeView, *, replacing: bool) -> Diagnosis:
         """Why there is no pod. The DaemonSet controller creates it within seconds, unless something prevents it."""
         if self._paused and not pool.applied:
-            return Diagnosis(NodeState.PENDING, NodeReason.PAUSED, "spec.paused is true, so no DaemonSet is made")
+            return Diagnosis(
+                NodeState.PENDING, NodeReason.PAUSED, "spec.paused is true, so no DaemonSet is created; set it to false"
+            )
         if pool.problem:
             return Diagnosis(NodeState.PENDING, pool.problem.reason, pool.problem.message)
         if keeping := scheduling.keeping_away(node.taints, pool.tolerations):
@@ -211,7 +213,7 @@ class _Reporter:
         if replacing:
             return Diagnosis(NodeState.PENDING, NodeReason.REPLACING, "the agent's pod is being replaced", grace)
         if not pool.applied:
-            return Diagnosis(NodeState.PENDING, NodeReason.NOT_APPLIED, "the DaemonSet is not made yet", grace)
+            return Diagnosis(NodeState.PENDING, NodeReason.NOT_APPLIED, "the DaemonSet is not created yet", grace)
         return Diagnosis(
             NodeState.PENDING, NodeReason.AWAITING_POD, "the DaemonSet controller has made no pod yet", grace
         )

@@ -160,7 +160,7 @@ def _pool(pool: PoolView, reports: Sequence[NodeReport], assigned: Assignment) -
     if unchecked := sorted({r.name for r in ours} & set(assigned.unchecked)):
         said.append(
             f"the inventories of {name_nodes(unchecked)} do not list all devices: "
-            "whether another DevicePluginConfig offers one of the others too is not known"
+            "another DevicePluginConfig may offer a device that is not listed"
         )
     if not ours and not said:
         said.append("no node matches")
