@@ -1,7 +1,7 @@
-"""Ids that PodResources says are in use and no list has, made devices by what is known of them. Pure.
+"""Makes devices of ids that PodResources lists as held and that no list has. Pure.
 
-An earlier process of this object gave it out, or the agent of another one. Claims tell which hardware it is; without
-one the id itself is all there is.
+An earlier process of this object, or another object's agent, gave these ids out. A claim says which hardware an id is.
+Without a claim only the id is known.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,10 +17,8 @@ from device_agent.table.presence import ids_of
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """The devices with those that were adopted, and their ids.
-
-    `entries`: resource name -> the entry behind it, of names that no device in force has; `claims`: those that this
-    object takes over, as it lists their devices from now on.
+    """The devices including the adopted ones, and their ids. `entries`: resource name -> its entry, for names that no
+    device in force has. `claims`: those that this object takes over, because it lists their devices from now on.
     """
 
     devices: Mapping[Key, Device]
@@ -39,7 +37,7 @@ class Adoption:
     now: float
 
     def adopt(self, held: Iterable[Key], devices: Mapping[Key, Device], ids: Mapping[Key, Ids]) -> Adopted:
-        """`held`: ids in use under names of this object; those that a device has already are left alone."""
+        """`held`: ids in use under names of this object. Ids that a device already has are left alone."""
         held = tuple(held)
         known = ids_of((name for name, _ in held), ids)
         new: dict[Key, Device] = {}
@@ -66,13 +64,13 @@ class Adoption:
         return Adopted({**devices, **new}, {**ids, **more}, entries, tuple(claims))
 
     def _entry(self, name: str, claim: Claim | None) -> Resource:
-        """A bare one when the name's own left the configuration."""
+        """The entry of a name; one without sources if the name's own entry left the configuration."""
         entry = self.of_name.get(name) or self.entries.get(name) or (self.entries.get(claim.entry) if claim else None)
         return entry or Resource(name=claim.entry if claim else name, devices=())
 
 
 def named(devices: Mapping[Key, Device], claims: Claims) -> Mapping[Key, Device]:
-    """The devices, where a claim now tells which hardware an id is of which nothing else was known."""
+    """The devices. Where only the id was known, a claim may now say which hardware it is."""
     changed: dict[Key, Device] = {}
     for key, device in devices.items():
         found = claims.find(*key) if device.ghost else None
@@ -82,7 +80,7 @@ def named(devices: Mapping[Key, Device], claims: Claims) -> Mapping[Key, Device]
 
 
 def _device(key: Key, claim: Claim | None, entry: Resource) -> Device:
-    """A device that is in use under this name and not found under it."""
+    """A device that a pod holds under this name, and that no scan has found under it."""
     unit = claim.unit(entry=entry.name) if claim else ghost(entry, *key)
     exclusive = claim.exclusive if claim else entry.ownership is Ownership.EXCLUSIVE
     return Device(unit=unit, present=False, exclusive=exclusive)

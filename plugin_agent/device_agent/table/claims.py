@@ -1,9 +1,9 @@
-"""Under which names and ids hardware has been offered: what is kept on the node for later agents. Pure.
+"""Claims: under which names and ids hardware was offered, kept on the node for later agents. Pure.
 
-A pod holds hardware under the name and id of the day on which it was admitted, and PodResources says no more of it than
-these two. After an edit and a restart nobody else would know which hardware that is. So the agent of an object writes
-down what it is about to offer, and reads what it wrote before, and what the agents of other objects of the node did. A
-claim by itself keeps nothing from anybody: it counts while PodResources lists one of its ids.
+A pod holds hardware under the name and id that were valid when it was admitted. PodResources tells only these two.
+After an edit and a restart nobody would know which hardware they mean. So each agent writes a claim before it offers a
+device. At its start it reads its own claims and those of other objects' agents. A claim alone blocks nothing: it counts
+only while PodResources lists one of its ids.
 """
 
 import dataclasses
@@ -21,18 +21,20 @@ from device_agent.table.device import Key, split_replica
 from device_agent.table.usage import UNSEEN_SECONDS, Usage
 
 FORGET_SECONDS: Final = UNSEEN_SECONDS
-"""A claim that is no longer offered is forgotten when a List that was begun this much later shows it free."""
+"""A claim that is no longer offered is forgotten when a List begun this much later shows it free."""
 CROWD: Final = 20_000
-"""So many that are no longer offered are not waited for: names and ids may come and go with every plug."""
+"""Above this number, claims that are no longer offered are forgotten at once: names and ids may change with every plug.
+"""
 
 _Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Hardware that was offered as a device of a resource; the fields are the unit's (`units.Unit`).
+    """Hardware that was offered as a device of a resource. The fields are those of `select.unit.Unit`.
 
-    `replicas`: the most that it had; their ids follow from `id`. `exclusive`: nobody else may have it meanwhile.
+    `replicas`: the most that it ever had; their ids follow from `id`. `exclusive`: nobody else may have the hardware
+    meanwhile.
     """
 
     resource: str
@@ -68,7 +70,7 @@ class Claim:
         return self.resource, self.id
 
     def tells(self, unit: Unit, *, exclusive: bool) -> bool:
-        """Whether it says of the unit what there is to say."""
+        """Whether the claim already describes this unit."""
         return (
             self.hardware == unit.hardware
             and self.replicas >= unit.replicas
@@ -78,12 +80,12 @@ class Claim:
         )
 
     def with_replicas_of(self, other: "Claim | None") -> "Claim":
-        """It with the most that either had: pods may hold the ids of both."""
+        """The claim with the higher number of replicas of the two: pods may hold ids of both."""
         more = other is not None and other.replicas > self.replicas
         return replace(self, replicas=other.replicas) if other and more else self
 
     def unit(self, *, entry: str) -> Unit:
-        """It as a device of an entry that nobody can be given."""
+        """The claim as a unit that cannot be given to anybody."""
         return Unit(
             entry=entry,
             resource=self.resource,
@@ -100,14 +102,14 @@ class Claim:
         )
 
     def replica(self, device_id: str) -> int | None:
-        """Which of its replicas has the id, as far as the id shows it; None when none has it, or the id was cut."""
+        """The index of the replica with this id. None: no replica has it, or the id was cut and does not show it."""
         if device_id == self.id:
             return 0
         device, index = split_replica(device_id)
         return index if device == self.id and 0 < index < self.replicas and device_id == f"{device}::{index}" else None
 
     def cut_ids(self) -> Iterator[tuple[str, int]]:
-        """(id, index) of its replicas whose id does not show them, as it would be too long."""
+        """(id, index) of its replicas whose id was cut for length, so that it does not show the device."""
         if len(f"{self.id}::{self.replicas}") > MAX_ID:
             for index in range(1, min(self.replicas, MAX_IDS)):
                 if len(f"{self.id}::{index}") > MAX_ID:
@@ -134,9 +136,9 @@ class Found(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Claims:
-    """Those of this object (`own`), and those of other objects' agents on the node (`others`).
+    """Claims of this object (`own`) and of other objects' agents on the node (`others`).
 
-    `past`: since when, in monotonic seconds, an own claim is no longer offered. `revision`: grows with each change of
+    `past`: since when an own claim is no longer offered, in monotonic seconds. `revision`: grows with each change of
     what is to be kept.
     """
 
@@ -148,24 +150,26 @@ class Claims:
     # What comes in
 
     def restore(self, claims: Iterable[Claim], *, now: float) -> "Claims":
-        """With what an earlier process of this object kept; what is known already is newer."""
+        """Adds what an earlier process of this object kept. What is already known is newer and stays."""
         new = {claim.key: claim for claim in claims if claim.key not in self.own}
         return replace(self, own={**self.own, **new}, past={**self.past, **dict.fromkeys(new, now)}) if new else self
 
     def learn(self, others: Iterable[Claim]) -> "Claims":
-        """With what other objects keep now; of two for one device the later counts, with the replicas of both."""
+        """Takes what other objects keep now. If two have one device, the later counts, with the replicas of both."""
         found: dict[Key, Claim] = {}
         for claim in others:
             found[claim.key] = claim.with_replicas_of(found.get(claim.key))
         return replace(self, others=found) if found != self.others else self
 
     def take(self, claims: Iterable[Claim]) -> "Claims":
-        """Devices of another object are listed by this one from now on, as their names are."""
+        """Takes over claims of another object, because this object lists their devices from now on."""
         new = {claim.key: claim for claim in claims if claim.key not in self.own}
         return replace(self, own={**self.own, **new}, revision=self.revision + 1) if new else self
 
     def offer(self, units: Iterable[Unit], *, exclusive: Collection[str]) -> "Claims":
-        """These devices are about to be offered, and are to be kept first. `exclusive`: names of such entries."""
+        """Claims these devices; they are written to the disk before they are offered. `exclusive`: names of entries
+        whose devices nobody shares.
+        """
         new: dict[Key, Claim] = {}
         back: set[Key] = set()
         for unit in units:
@@ -185,12 +189,12 @@ class Claims:
         return replace(self, own=own, past=past, revision=self.revision + bool(new))
 
     def listed(self, keys: Collection[Key], *, now: float) -> "Claims":
-        """The devices that are listed now; the others are of the past."""
+        """Notes which devices are listed now. The other claims are of the past."""
         past = {key: self.past.get(key, now) for key in self.own if key not in keys}
         return replace(self, past=past) if past != self.past else self
 
     def forget(self, usage: Usage) -> "Claims":
-        """Without those of the past which the last List shows free."""
+        """Forgets past claims that the last List shows free."""
         if not self.past or not usage.known or usage.begun is None:
             return self
         crowd = len(self.past) > CROWD
@@ -206,7 +210,7 @@ class Claims:
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """Resource names that have any, whoever's."""
+        """Resource names that have a claim of any object."""
         return self.own_names.union(name for name, _ in self.others)
 
     @cached_property
@@ -215,7 +219,7 @@ class Claims:
         return frozenset(name for name, _ in self.own)
 
     def records(self) -> tuple[Claim, ...]:
-        """What is to be kept."""
+        """The claims to keep on the node, in a fixed order."""
         return tuple(self.own[key] for key in sorted(self.own))
 
     def has_offered(self, resource: str, device_id: str) -> bool:
@@ -223,7 +227,7 @@ class Claims:
         return any(_matches(self.own, self._own_cut, resource, device_id))
 
     def find(self, resource: str, device_id: str) -> Found | None:
-        """Which hardware an id is, as far as anybody has told; this object's word comes first."""
+        """Which hardware an id is, as far as any claim says. Claims of this object come first."""
         if resource not in self.names:
             return None
         own = _matches(self.own, self._own_cut, resource, device_id)
@@ -239,7 +243,7 @@ class Claims:
 
 
 _CutIds = Mapping[Key, Found]
-"""(resource name, replica's id) of ids that do not show whose they are."""
+"""Index of ids that were cut and do not show their device: (resource name, id) -> claim."""
 
 
 def _cut_ids(claims: Mapping[Key, Claim]) -> _CutIds:

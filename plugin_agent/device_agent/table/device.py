@@ -1,4 +1,4 @@
-"""What a device is, and how it stands. Values alone: the table (`device_table`) is the only one to replace them."""
+"""Devices and their standing, as values. Only the table (`device_table`) replaces them."""
 
 from datetime import datetime
 
@@ -14,10 +14,8 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One unit under one resource name.
-
-    `present`: the last selection has it. `exclusive`: nobody else may have its hardware meanwhile.
-    `kept_until`: monotonic seconds; a device that vanished is listed until then at least.
+    """One unit under one resource name. `present`: the last selection has it. `exclusive`: nobody else may have its
+    hardware. `kept_until`: monotonic seconds; a device that vanished stays listed at least until then.
     """
 
     unit: Unit
@@ -27,7 +25,7 @@ class Device:
 
     @property
     def never_found(self) -> bool:
-        """No scan of this process has found it: PodResources has its id, an earlier process may have kept the rest."""
+        """No scan of this process has found it. PodResources lists its id; an earlier process may have kept the rest."""
         return not self.present and not self.kept_until
 
     @property

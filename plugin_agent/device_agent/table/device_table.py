@@ -54,7 +54,7 @@ from device_agent.table.snapshot import Advertised, TableSnapshot
 from device_agent.table.usage import Usage
 
 NO_FAULTS: Final[Mapping[str, FaultRule]] = {}
-"""Of a node without a driver library."""
+"""For a node without a driver library."""
 
 
 class DeviceTable:
@@ -88,12 +88,12 @@ class DeviceTable:
     # Events
 
     def configure(self, document: Document) -> None:
-        """A new configuration; it counts from the next selection on, which must have been made with it."""
+        """A new configuration. It takes effect with the next selection, which must have been made with it."""
         self._next = document
         self._to_come = Naming.of(document)
 
     def apply_selection(self, selection: Selection, *, now: float, wall: datetime) -> frozenset[str]:
-        """What one scan of the node gives."""
+        """The selection that follows from one scan of the node."""
         edited = self._take_configuration(now=now, wall=wall)
         units = presence.found_once(selection.units, self._entries)
         rest = replace(selection, units=())  # the devices have them
@@ -112,13 +112,13 @@ class DeviceTable:
     def apply_claims(
         self, own: Iterable[Claim], others: Iterable[Claim], *, now: float, wall: datetime
     ) -> frozenset[str]:
-        """What an earlier process of this object kept on the node, and what other objects' agents keep there now."""
+        """Claims: those an earlier process of this object kept, and those other objects' agents keep now."""
         self._claims = self._claims.restore(own, now=now).learn(others)
         self._devices = named(self._devices, self._claims)
         return self._settle(now=now, wall=wall)
 
     def apply_health(self, news: Look | Fault, *, now: float, wall: datetime) -> frozenset[str]:
-        """What a driver tells of physical devices: one look at them, or an event."""
+        """News of physical devices from a driver: one look at them, or one event."""
         if isinstance(news, Look):
             self._health_moved(self._conditions.look(news, now=now, wall=wall))
         else:
@@ -126,7 +126,7 @@ class DeviceTable:
         return self._settle(now=now, wall=wall)
 
     def inherit(self, records: Iterable[Record], *, now: float, wall: datetime) -> frozenset[str]:
-        """What others knew of the health of physical devices, or we did before: `Conditions.inherit`."""
+        """What other objects' agents, or an earlier process of this one, knew of the health of physical devices."""
         before = self._conditions.revision
         self._conditions.inherit(records)
         self._health_moved(self._conditions.revision != before)
@@ -143,29 +143,29 @@ class DeviceTable:
         return self._settle(now=now, wall=wall), replies
 
     def apply_holders(self, holders: Holders | None, *, begun: float, now: float, wall: datetime) -> frozenset[str]:
-        """One answer of PodResources List that was asked for at `begun`; None: no answer, so nothing is dropped.
+        """One answer of PodResources List that was asked for at `begun`. None: no answer, so no id is dropped.
 
-        It says who held what at some moment before: List is eventually consistent (contract 3).
+        The answer shows a moment before `begun` or later: List is eventually consistent.
         """
         self._usage = self._usage.listed(holders, begun=begun)
         self._claims = self._claims.forget(self._usage)
         return self._settle(now=now, wall=wall)
 
     def apply_links(self, links: Links, *, source: str) -> None:
-        """The links between the devices of a source; no list depends on them."""
+        """The links between the devices of one source. No list depends on them."""
         if links != self._links_of.get(source, {}):
             self._links_of = {**self._links_of, source: links}
             self._links = {pair: count for of in self._links_of.values() for pair, count in of.items()}
             self._lists = lists.with_links(self._lists, self._links)
 
     def handed_out(self, resource: str, ids: Sequence[str], *, now: float) -> None:
-        """An Allocate gave out these ids; the answer is on its way."""
+        """An Allocate gave out these ids; its answer is being sent."""
         self._usage = self._usage.handed_out(resource, ids, now=now)
 
     def told(self, resource: str, listed: Sequence[Advertised], *, now: float) -> None:
-        """This list was written on the resource's stream: it replaces what the kubelet had (contract 1.3).
+        """This list was written on the resource's stream and replaces what the kubelet had.
 
-        Not to be called for a list that was made and not written: ids that are Unhealthy in it may be dropped soon.
+        Call it only for a list that was really written: ids that are Unhealthy in it may be dropped soon.
         """
         found, before = self._lists.get(resource), self._told.get(resource, {})
         if found is not None:
@@ -183,7 +183,7 @@ class DeviceTable:
         return self._conditions.records()
 
     def restore_health(self, records: Iterable[Record]) -> None:
-        """What an earlier process of this object knew; to be called before any other event."""
+        """Health that an earlier process of this object knew. Call it before any other event."""
         self._conditions.restore(records)
 
     @property
@@ -212,11 +212,11 @@ class DeviceTable:
     # Answers
 
     def resources(self) -> tuple[str, ...]:
-        """The names served now, sorted; a name stays while it has listed ids."""
+        """The names served now, sorted. A name stays while it has listed ids."""
         return tuple(name for name, one in self._lists.items() if one.advertised)
 
     def listed(self, resource: str) -> tuple[Advertised, ...]:
-        """The list for ListAndWatch, by device and replica; empty for a name that is not served."""
+        """The list for ListAndWatch, by device and replica. Empty for a name that is not served."""
         return lists.advertised(self._lists, resource)
 
     def units_of(self, resource: str, ids: Sequence[str]) -> tuple[tuple[str, Unit], ...]:
@@ -233,7 +233,7 @@ class DeviceTable:
         return granting.units_of(resource, ids, found.owners if found is not None else {}, self._usage)
 
     def entry(self, resource: str) -> Resource:
-        """The configuration entry behind a name, as of the selection in force; of a name that is gone the last one.
+        """The configuration entry of a name, as of the selection in force; of a name that is gone, its last entry.
 
         Raises:
             KeyError: the name was never served and is in no entry.
@@ -242,24 +242,27 @@ class DeviceTable:
         return entry if entry is not None else self._entries[resource]
 
     def ours(self, resource: str) -> bool:
-        """Whether the name is served now, or stands in the configuration without a placeholder."""
+        """Whether the name is served now, or is in the configuration without a placeholder."""
         return resource in self._lists or (resource in self._entries and not parse_template(resource).names)
 
     def could_serve(self, resource: str) -> bool:
-        """Whether the name is served, or the configuration may come to give it, or anybody has offered it on this node.
+        """Whether the name is served, or the configuration may give it later, or any object has offered it on this
+        node.
 
-        Holders of its ids have to be known: the first list of a name must have the ids of it that are held, and is made
-        before the next List is asked for; and what they hold is to be offered under no other name.
+        The holders of such names must be known. The first list of a name must contain its held ids, and it is made
+        before the next List. Hardware that they hold must be offered under no other name.
         """
         return self.ours(resource) or self._to_come.may_give(resource) or resource in self._claims.names
 
     def places(self, resource: str) -> Mapping[str, Place]:
-        """Where each listed id of the resource is, for `allocate.preferred`."""
+        """The place of each listed id of the resource, for `allocate.preferred`."""
         found = self._lists.get(resource)
         return found.places if found is not None else {}
 
     def offered(self, resource: str, ids: Sequence[str], *, at_least: int) -> Sequence[str]:
-        """Those of the ids that are healthy now: the kubelet may not have heard yet. All of them when too few are."""
+        """The ids that are healthy now, because the kubelet may not have heard yet. All of them if too few are
+        healthy.
+        """
         found = self._lists.get(resource)
         if found is None or not found.unhealthy:
             return ids
@@ -272,11 +275,11 @@ class DeviceTable:
         return found.affinity if found is not None else None
 
     def holders(self) -> Holders | None:
-        """The last answer of PodResources, as far as `could_serve` wanted it; None when it gave none the last time."""
+        """The last answer of PodResources for the names of `could_serve`. None: the last question had no answer."""
         return self._usage.holders if self._usage.known else None
 
     def held_ids(self) -> frozenset[str]:
-        """Ids in use or on their way there, and the devices they are of: what `maxDevices` must not exchange."""
+        """Ids that are or may be in use, and the ids of their devices: `maxDevices` must not exchange these."""
         used = self._usage.used()
         own, to_come = self._claims.own_names, self._to_come
         names = {name for name, _ in used}
@@ -304,7 +307,7 @@ class DeviceTable:
         return self.entry(resource).allocation.topology_hints is TopologyHints.PUBLISH
 
     def _take_configuration(self, *, now: float, wall: datetime) -> frozenset[str]:
-        """The names of the entries whose sources were edited."""
+        """Takes the new configuration. Returns the names of the entries whose sources were edited."""
         entries = {r.name: r for r in self._next.resources}
         if entries == self._entries and self._scanned:
             return frozenset()
@@ -315,7 +318,9 @@ class DeviceTable:
         return frozenset(n for n, r in entries.items() if n not in before or before[n].devices != r.devices)
 
     def _settle(self, *, now: float, wall: datetime) -> frozenset[str]:
-        """What follows from the event: see the module for the order. Returns the names whose list changed."""
+        """Brings everything in line after an event, in the order that the module gives. Returns the names whose list
+        changed.
+        """
         self._let_go(now=now)
         if self._scanned and self._usage.known:
             self._adopt(now=now)
@@ -332,10 +337,11 @@ class DeviceTable:
         return lists.changed(before, self._lists)
 
     def _judged_by(self) -> tuple[object, ...]:
-        """The values that standings and lists follow from; while all are the same as before, so is what follows.
+        """The values from which standings and lists are computed. While they are the same objects as before, the result
+        is too.
 
-        Judging and listing 20,000 devices takes 0.15 s, in which no pod is admitted, and most events change nothing:
-        then this takes 2 ms. It compares by identity, as a value that stays equal is never replaced.
+        Judging and listing 20,000 devices takes 0.15 s, in which no pod is admitted. Most events change nothing; then
+        this comparison takes 2 ms. It compares by identity, because a value that stays equal is never replaced.
         """
         usage = self._usage if any(own.leaving for own in self._ids.values()) else None  # matters to these alone
         values = (self._devices, self._ids, self._selection, self._entries, self._elsewhere, usage)
@@ -350,9 +356,10 @@ class DeviceTable:
             self._devices = {key: device for key, device in self._devices.items() if key in self._ids}
 
     def _adopt(self, *, now: float) -> None:
-        """List ids that PodResources says are held under our names and nobody knows: they must not be missing.
+        """Adds held ids of our names that are in no list yet. The kubelet must not lose them.
 
-        Ours: names that are served, or that the configuration gives, and what this object has offered before.
+        Our names: those that are served, those that the configuration gives, and those that this object has offered
+        before.
         """
         held = [key for key in self._usage.held_keys() if not self._lists_id(*key)]
         names = {name for name, _ in self._devices} if held else set()
@@ -372,7 +379,7 @@ class DeviceTable:
         return found is not None and device_id in found.owners
 
     def _forget_strangers(self) -> None:
-        """Once after a start: what an earlier process knew of devices that are neither found nor held."""
+        """Once after a start: forgets what an earlier process knew of devices that are neither found nor held."""
         if self._remembering:
             self._remembering = False
             self._conditions.forget_others({own(device.unit) for device in self._devices.values()})

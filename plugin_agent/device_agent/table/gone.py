@@ -29,7 +29,7 @@ class Departures:
     usage: Usage
 
     def causes(self, devices: Mapping[Key, Device], ids: Mapping[Key, Ids]) -> Mapping[Key, Cause]:
-        """Of every device that is gone."""
+        """The cause for each device that is gone."""
         gone = [(key, device) for key, device in devices.items() if not device.present]
         if not gone:
             return {}
@@ -57,7 +57,7 @@ class Departures:
         return Cause(DeviceReason.MISSING, "the last scan did not find it")
 
     def _taken_away(self, device: Device, moved: HardwareIndex[Unit], excluded: "_Exclusions") -> str:
-        """What the configuration has to do with it, or ''."""
+        """How the configuration took the device away, or '' if it did not."""
         unit = device.unit
         if unit.entry not in self.entries:
             return "its resource left the configuration"
@@ -68,7 +68,7 @@ class Departures:
         return ""
 
     def _until(self, name: str, ids: Ids) -> str:
-        """How long a device that is offered no longer stays listed."""
+        """Until when a device that is no longer offered stays listed, for an admin."""
         if any(self.usage.in_use(name, i) for i in ids.leaving):
             return "listed until it is free"
         known = self.usage.known
@@ -76,7 +76,7 @@ class Departures:
 
 
 class _Exclusions:
-    """What the selection left out, found by id or hardware within an entry; the first one counts."""
+    """Finds what the selection left out, by id or hardware within an entry. The first find counts."""
 
     def __init__(self, excluded: Iterable[Excluded]) -> None:
         self._by_id: dict[tuple[str, str], tuple[int, Excluded]] = {}

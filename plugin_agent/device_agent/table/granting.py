@@ -1,4 +1,4 @@
-"""What an Allocate of the device plugin API may be given: ids to units, or a refusal. Pure."""
+"""Decides whether an Allocate may have its ids: ids to units, or a refusal. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -43,9 +43,9 @@ def _refuse(resource: str, ids: Sequence[str], row: ListRow, usage: Usage) -> No
 
 
 def _overused(row: ListRow, ids: Collection[str], usage: Usage) -> bool:
-    """Whether giving out `ids` would have the device in use more often than it has replicas now.
+    """Whether this grant would put the device in use more often than it has replicas now.
 
-    An id that stays healthy for its holder's sake may be free again by now and chosen anew.
+    An id that stays healthy for its holder's sake may be free again by now, and chosen anew.
     """
     name = row.device.unit.resource
     used = {i for i in (*row.ids.current, *row.ids.leaving) if usage.busy(name, i)}

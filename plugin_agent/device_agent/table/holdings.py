@@ -1,7 +1,7 @@
-"""Hardware that is in use, or may be, under a name or id that does not offer it now. Pure.
+"""Hardware that is or may be in use under a name or id that no longer offers it. Pure.
 
-It is offered under no other name or id until it is free, whoever listed it: this object before an edit, an earlier
-process of its agent, or the agent of another object.
+Until it is free it is offered under no other name or id. It does not matter who listed it: this object before an edit,
+an earlier process of its agent, or another object's agent.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -37,9 +37,9 @@ def former(devices: Mapping[Key, Device], ids: Mapping[Key, Ids], usage: Usage) 
 
 
 def elsewhere(held: Collection[Key], claims: Claims, usage: Usage) -> tuple[Holding, ...]:
-    """Under names that are not this object's: others list them, or nobody does. `held`: all ids of such names.
+    """Hardware held under names of other objects, or of no object. `held`: all ids of such names.
 
-    Claims tell which hardware it is; what nobody claimed is unknown.
+    Claims say which hardware an id is. Without a claim the hardware is unknown.
     """
     ids: dict[Key, list[str]] = {}
     units: dict[Key, Unit] = {}

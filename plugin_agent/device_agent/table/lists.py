@@ -43,7 +43,7 @@ class Ids:
     unlisted: frozenset[str] = frozenset()
 
     def of(self, unit: Unit, *, now: float) -> "Ids":
-        """As the unit that was found has them; surplus replicas leave, and ids that are back stay."""
+        """The ids as the unit that was found has them. Surplus replicas begin to leave; ids that are back stay."""
         if len(self.current) == unit.replicas:
             after = self
         else:
@@ -52,15 +52,15 @@ class Ids:
         return after.without(after.current)
 
     def all_leaving(self, *, now: float) -> "Ids":
-        """The device is gone."""
+        """The ids after the device vanished: all begin to leave."""
         return replace(self._leave(self.current, first=0, now=now), current=())
 
     def also_leaving(self, more: Mapping[str, Leaving]) -> "Ids":
-        """With ids that are in use and must be listed."""
+        """The ids with further ones that are in use and must be listed."""
         return replace(self, leaving={**self.leaving, **more})
 
     def without(self, ids: Collection[str]) -> "Ids":
-        """These leave no more: they are gone, or back."""
+        """The ids without these: they are gone, or they are back."""
         if self.leaving.keys().isdisjoint(ids):
             return self
         gone = frozenset(ids)
@@ -75,17 +75,18 @@ class Ids:
         return (item for item in everything if item[0] not in self.unlisted)
 
     def _leave(self, ids: Sequence[str], *, first: int, now: float) -> "Ids":
-        """Those that were never listed are just gone."""
+        """Puts ids on their way out. Ids that were never listed are simply dropped."""
         more = {i: Leaving(replica=n, since=now) for n, i in enumerate(ids, first) if i not in self.unlisted}
         return self.also_leaving(more) if more else self
 
 
 def share_out(ids: Mapping[Key, Ids]) -> tuple[Mapping[Key, Ids], Mapping[str, str]]:
-    """Who is listed with which id; those on their way out first, as the kubelet has them, then in the table's order.
+    """Assigns each id to one device: first the ids on their way out, because the kubelet has them, then in the table's
+    order.
 
     The kubelet finds the pod of a device by the id alone (pkg/kubelet/cm/devicemanager/pod_devices.go,
-    getPodAndContainerForDevice), so an id is in one list only. Returns the ids, and those on their way out with the
-    name under which they are listed.
+    getPodAndContainerForDevice). So an id must be in one list only. Returns the ids, and the ids on their way out with
+    the name that lists them.
     """
     leaving: dict[str, str] = {}
     doubles: dict[Key, frozenset[str]] = {}
@@ -202,10 +203,10 @@ def advertised(lists: Lists, name: str) -> tuple[Advertised, ...]:
 
 
 Told = Mapping[str, float]
-"""Id -> since when the kubelet has it as Unhealthy, whatever list reaches it next.
+"""What the kubelet has heard: id -> since when it has the id as Unhealthy, whichever list reaches it next.
 
-That is so for an id that was written as Unhealthy, and is Unhealthy in every list that was made since: one of these may
-be on its way at any time.
+An id counts if it was written as Unhealthy and is Unhealthy in every list made since. Any of these lists may still be
+on its way.
 """
 
 

@@ -1,4 +1,4 @@
-"""The device table's two memories, as the node store keeps them: health, and claims of hardware. Pure."""
+"""What the node store keeps of the device table: health, and claims of hardware. Pure."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -24,22 +24,24 @@ class HealthMemory:
 
     @property
     def revision(self) -> int:
-        """Of the table's."""
+        """Grows with each change of `items`."""
         return self._table.health_revision
 
     def items(self) -> tuple[Record, ...]:
-        """For the node store."""
+        """What to keep, in a fixed order."""
         return lasting(self._table.health_records())
 
     def restore(self, own: tuple[Record, ...], *, late: bool, now: float, wall: datetime) -> None:
-        """What an earlier process knew. When it comes late, the failures of parts count, which are never polled."""
+        """Health that an earlier process knew. If it comes late, only failures of parts count; everything else has been
+        checked anew.
+        """
         if late:
             self._changed(self._table.inherit(own, now=now, wall=wall))
         else:
             self._table.restore_health(own)
 
     def learn(self, others: tuple[Record, ...], *, now: float, wall: datetime) -> None:
-        """What other objects' agents knew of physical parts; some of it may come later."""
+        """Health of physical parts that other objects' agents knew. Some of it may come later."""
         new = tuple(record for record in others if record not in self._learnt)
         self._learnt = frozenset(others)
         self._changed(self._table.inherit(new, now=now, wall=wall))
@@ -56,11 +58,11 @@ class ClaimMemory:
 
     @property
     def revision(self) -> int:
-        """Of the table's."""
+        """Grows with each change of `items`."""
         return self._table.claims_revision
 
     def items(self) -> tuple[Claim, ...]:
-        """For the node store."""
+        """What to keep, in a fixed order."""
         return self._table.claim_records()
 
     def restore(self, own: tuple[Claim, ...], *, late: bool, now: float, wall: datetime) -> None:  # noqa: ARG002
@@ -78,7 +80,9 @@ class ClaimMemory:
         self._table.claim(selection.units, exclusive=exclusive)
 
     def in_use(self) -> Callable[[Claim], bool]:
-        """Whether anybody has a device of a claim, by the last answer of PodResources; without one anybody may."""
+        """Whether a pod has a device of a claim, by the last answer of PodResources. Without an answer the result is
+        always True.
+        """
         holders = self._table.holders()
         if holders is None:
             return lambda _claim: True

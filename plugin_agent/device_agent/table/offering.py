@@ -1,7 +1,8 @@
-"""Which devices are offered, and why the others are not. Pure: from what devices are to how they stand.
+"""Which devices are offered, and why the others are not. Pure.
 
-Two rules stand above health. An id is in one list only (`lists.share_out`). And hardware that is in use under one name
-or id is offered under no other, nor more often than it has replicas: whatever was edited, nothing is held twice.
+Two rules stand above health. An id is in one list only (`lists.share_out`). Hardware that is in use under one name or
+id is offered under no other, and not more often than it has replicas. So nothing is held twice, however the
+configuration was edited.
 """
 
 from collections.abc import Mapping
@@ -37,7 +38,7 @@ class Judgement:
     wall: datetime
 
     def standing(self, key: Key, device: Device, ids: Ids, before: Standing | None) -> Standing:
-        """How the device stands; `before` itself when nothing is new."""
+        """The device's standing. `before` itself is returned if nothing is new."""
         if device.present:
             return self._present(key, device, ids, before)
         cause = self.gone[key]
@@ -73,7 +74,9 @@ class Judgement:
         )
 
     def _withheld(self, key: Key, ids: Ids, *, keep: int) -> frozenset[str]:
-        """Free ids beyond `keep` in all. Those in use stay healthy: it is their pods that would be said unhealthy."""
+        """Free ids beyond the first `keep` ids. Ids in use stay Healthy; otherwise their pods would be reported
+        unhealthy.
+        """
         used = {i for i in ids.current if self.usage.in_use(key[0], i)}
         free = [i for i in ids.current if i not in used]
         return frozenset(free[max(0, keep - len(used)) :])
@@ -96,9 +99,10 @@ class Judgement:
         unanswered: str = "",
         withheld: frozenset[str] = frozenset(),
     ) -> Standing:
-        """`since`: when what makes it unhealthy began, which is what an admin acknowledges.
+        """The standing with its time. `since`: when the cause of being unhealthy began, which is what an admin
+        acknowledges.
 
-        Where that is not known, and of a healthy device, the time moves only when health or reason do.
+        If that is unknown, or the device is healthy, the time changes only with health or reason.
         """
         moment = since or self.wall
         if before is not None and (before.health, before.reason) == (health, reason):

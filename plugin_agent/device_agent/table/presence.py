@@ -1,4 +1,4 @@
-"""Which devices are there: what one scan makes of those that are known. Pure."""
+"""Which devices are present: applies one scan to the known devices. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
@@ -24,7 +24,7 @@ class Scan:
     now: float
 
     def devices(self, before: Mapping[Key, Device]) -> Mapping[Key, Device]:
-        """Those that were known and are there or gone, and new ones after them; `before` itself if nothing changed."""
+        """The known devices, present or gone, then the new ones. `before` itself is returned if nothing changed."""
         changed: dict[Key, Device] = {}
         for key, device in before.items():
             after = self._known(device, self.units.get(key))
@@ -61,7 +61,7 @@ class Scan:
 
 
 def found_once(units: Iterable[Unit], entries: Collection[str]) -> Mapping[Key, Unit]:
-    """The units by key, as far as their entry is in force; of two with one key the first counts."""
+    """The units by key, if their entry is in force. If two have one key, the first counts."""
     found: dict[Key, Unit] = {}
     for unit in units:
         if unit.entry in entries:
@@ -70,7 +70,7 @@ def found_once(units: Iterable[Unit], entries: Collection[str]) -> Mapping[Key, 
 
 
 def owned_as(entries: Mapping[str, Resource], devices: Mapping[Key, Device]) -> Mapping[Key, Device]:
-    """The devices as exclusive as their entries say now; one whose entry is gone stays as it was."""
+    """The devices with `exclusive` as their entries say now. If the entry is gone, it stays as it was."""
     changed: dict[Key, Device] = {}
     for key, device in devices.items():
         entry = entries.get(device.unit.entry)
@@ -92,7 +92,7 @@ def ids_of(names: Iterable[str], ids: Mapping[Key, Ids], *, leaving: bool = True
 
 
 def _recognised(ids: Mapping[Key, Ids], devices: Mapping[Key, Device]) -> Mapping[Key, Ids]:
-    """Without ghosts' ids that a scan has found now: they are that device's."""
+    """Removes ids from ghosts if a scan has now found the device they belong to."""
     ghosts = [key for key, device in devices.items() if device.ghost]
     known = ids_of((name for name, _ in ghosts), ids, leaving=False)
     changed = {key: ids[key].without(known[key[0]]) for key in ghosts}

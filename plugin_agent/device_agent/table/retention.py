@@ -19,13 +19,14 @@ from device_agent.table.lists import Ids, Told
 from device_agent.table.usage import Usage
 
 HEARD_SECONDS: Final = 1.0
-"""What the kubelet may take to work through a list that was written: until then it may choose by the one before."""
+"""Seconds that the kubelet may take to process a list. Until then it may still choose by the list before."""
 
 
 def kept_until(entry: Resource | None, *, edited: Collection[str], now: float) -> float:
-    """Until when a device that is gone stays listed at least; one that the configuration took away is not kept.
+    """Until when a device that is gone stays listed at least. A device that the configuration took away has no such
+    grace.
 
-    `entry`: of the device, None when it left the configuration; `edited`: entries whose sources are others than before.
+    `entry`: of the device, None when it left the configuration. `edited`: names of entries whose sources were edited.
     """
     if entry is None or entry.name in edited:
         return now
@@ -47,7 +48,7 @@ class Retention:
     def let_go(
         self, devices: Mapping[Key, Device], ids: Mapping[Key, Ids], standings: Mapping[Key, Standing]
     ) -> tuple[Mapping[Key, Ids], tuple[Key, ...]]:
-        """The ids that stay, and the devices that have none left; no id goes while PodResources does not answer."""
+        """The ids that stay, and the devices without ids. While PodResources does not answer, no id goes."""
         stale = [key for key, own in ids.items() if own.leaving or not devices[key].present]
         if not stale:
             return ids, ()
@@ -74,7 +75,7 @@ class Retention:
         return whole or (not kept and self._heard(name, device_id, ids))
 
     def _heard(self, name: str, device_id: str, ids: Ids) -> bool:
-        """The List that shows it free was begun after the kubelet had heard that it is offered no more."""
+        """Whether the List that shows the id free was begun after the kubelet had heard that it is no longer offered."""
         begun = self.usage.begun
         if begun is None or ids.leaving[device_id].since > begun:
             return False
@@ -87,7 +88,9 @@ class Retention:
         return device.kept_until > self.now and standing is not None and standing.reason == DeviceReason.MISSING
 
     def _remaining(self, devices: Mapping[Key, Device], ids: Mapping[Key, Ids]) -> frozenset[str]:
-        """Names that are in the configuration or have an id in use: their lists lose ids one by one."""
+        """Names that are in the configuration or have an id in use. Their lists lose ids one by one; other names go as
+        a whole.
+        """
         return frozenset(
             key[0]
             for key, device in devices.items()

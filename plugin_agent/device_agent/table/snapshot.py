@@ -11,7 +11,7 @@ from device_agent.table.holders import Holder
 
 
 class Health(StrEnum):
-    """The two words of the kubelet's API; everything but exactly Healthy is unhealthy to it."""
+    """The two words of the kubelet's API. The kubelet takes every other word for Unhealthy."""
 
     HEALTHY = "Healthy"
     UNHEALTHY = "Unhealthy"

@@ -1,4 +1,4 @@
-"""What the table tells reports and metrics: the lists of one moment as values that need no table. Pure."""
+"""The table's state of one moment for reports and metrics, as values that need no table. Pure."""
 
 from collections.abc import Iterable, Mapping
 

@@ -1,10 +1,12 @@
-"""Which ids may be in use, from the two things the kubelet lets an agent know. Pure.
+"""Which ids may be in use. The kubelet tells an agent two things: Allocate, and PodResources List. Pure.
 
-The device plugin API has no release call, so "free" is a conclusion: an id becomes used only by an Allocate that
-this agent answers (or that an earlier agent answered, which the first List tells), and it is free again once a
-PodResources List begun later does not show it. List is eventually consistent, and plain init containers are never
-in it (pkg/kubelet/apis/podresources, contract 3): an id that was handed out counts as used until a List has shown
-it, or one that was begun an hour later has not. So nothing is ever free because time went by alone.
+The device plugin API has no release call, so "free" is a conclusion. An id is in use after an Allocate that this agent
+answered, or that an earlier agent answered; the first List shows those. It is free when a List that was begun later
+does not show it.
+
+List is eventually consistent, and plain init containers never appear in it (pkg/kubelet/apis/podresources). So an id
+that was handed out counts as used until a List has shown it, or until a List begun an hour later has not. Time alone
+never makes an id free.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -38,7 +40,9 @@ class Usage:
     # Events
 
     def listed(self, holders: Holders | None, *, begun: float) -> "Usage":
-        """After one answer of List, or None for no answer. One begun before the last answer says nothing new."""
+        """The usage after one answer of List. None: no answer. An answer that was begun before the last one says
+        nothing new.
+        """
         if holders is None:
             return replace(self, known=False)
         if self.begun is not None and begun < self.begun:
@@ -53,7 +57,7 @@ class Usage:
         return replace(after, unseen=unseen)
 
     def handed_out(self, resource: str, ids: Iterable[str], *, now: float) -> "Usage":
-        """After an Allocate: the answer is on its way. There is no call for a release."""
+        """The usage after an Allocate gave out these ids."""
         unseen = {**self.unseen, **dict.fromkeys([(resource, i) for i in ids], now)}
         # a pod waits: `replace` takes five times as long
         return Usage(known=self.known, begun=self.begun, holders=self.holders, unseen=unseen)
@@ -81,12 +85,12 @@ class Usage:
         return self.begun is None or key in self.unseen or bool(self.holders_of(*key))
 
     def in_use(self, resource: str, device_id: str) -> bool:
-        """Whether the id is in use by the last List, or was on its way there when that was begun."""
+        """Whether the last List shows the id in use, or it was handed out after that List was begun."""
         key = (resource, device_id)
         handed_out = self.unseen.get(key)
         fresh = handed_out is not None and (self.begun is None or handed_out > self.begun)
         return fresh or bool(self.holders_of(*key))
 
     def used(self) -> frozenset[Key]:
-        """Everything that is known to be in use or on its way there."""
+        """All ids that are in use by the last List, or that no List has shown yet."""
         return frozenset(self.held_keys()).union(self.unseen)
