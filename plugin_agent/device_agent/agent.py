@@ -185,7 +185,7 @@ class Agent:
         )
 
     async def _report(self) -> None:
-        """Not before there is news: what the inventory said is truer than that nobody has looked yet."""
+        """Waits for the first scan: the old inventory is better than an empty one."""
         assert self._reporter is not None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._settings.report_wait):
@@ -243,7 +243,7 @@ class Agent:
         self._holders.soon()
 
     async def _first_holders(self) -> None:
-        """Ids that are held are to be in the first list, found or not; but the kubelet is not kept waiting."""
+        """Held ids must be in the first list, found or not. But the kubelet is not kept waiting."""
         try:
             async with asyncio.timeout(self._settings.holders_first):
                 await self._holders.ask()
@@ -280,7 +280,7 @@ class Agent:
         self._changed(changed)
 
     def _changed(self, names: frozenset[str]) -> None:
-        """Lists of these resources changed, came or went."""
+        """The lists of these resources changed, came or went."""
         for keeper in self._keepers:
             keeper.stirred()
         if self._offering and not self._stopping:
@@ -288,7 +288,10 @@ class Agent:
         self._publish_soon()
 
     def _kubelet_looked_at(self) -> None:
-        """After every change in the kubelet's directory: its checkpoint, say, which is nothing that anybody is told."""
+        """Called on every change in the kubelet's directory.
+
+        Publishes only if the kubelet's life or problem changed.
+        """
         seen = (self._directory.life, self._directory.problem)
         if seen != self._kubelet_seen:
             self._kubelet_seen = seen
@@ -308,7 +311,7 @@ class Agent:
         )
 
     def _wait_for(self, name: str) -> str:
-        """A driver that starts may take its time; one that hangs is told by its deadline, and waited for no more."""
+        """A driver that starts may take its time. One that hangs is known by its deadline, and is not waited for."""
         kinds = {devices.kind for devices in self._table.entry(name).devices}
         awaited = (d.driver for d in self._drivers if d.awaited and d.kind in kinds)
         return next((f"{driver} has not answered yet" for driver in awaited), "")

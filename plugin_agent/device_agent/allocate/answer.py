@@ -1,8 +1,8 @@
-"""What a container gets for the ids of one Allocate: pure, the answer does not depend on the ids' order.
+"""What a container gets for the ids of one Allocate. Pure: the answer does not depend on the order of the ids.
 
-Everything but `{position}` was rendered at scan time, so this is arithmetic on values; kubelet/rpc turns the
-answer into the message. The kubelet merges the answers of all resources of a container and keeps the first of two
-nodes or mounts at one container path (pkg/kubelet/cm/devicemanager/pod_devices.go, deviceRunContainerOptions).
+Everything but `{position}` was rendered at scan time, so this is arithmetic on values; `kubelet/plugin.py` turns the
+answer into the message. The kubelet merges the answers of all resources of a container and keeps the first of two nodes
+or mounts at one container path (pkg/kubelet/cm/devicemanager/pod_devices.go, deviceRunContainerOptions).
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ from device_agent.runtime.errors import AllocationRefused
 from device_agent.select.unit import Grants, MountGrant, Unit
 
 DEFAULT_PERMISSIONS = "rw"
-"""The kubelet passes an empty string on, and the runtime then refuses the container (contract 1.5)."""
+"""The kubelet passes an empty string on, and the runtime then refuses the container."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,7 @@
-"""What operator and agent agree on: the configuration document and the names both use.
+"""What operator and agent agree on: the configuration document, both status objects, and the words and names both use.
 
-The operator writes the document, the agent reads it. Standard library only: the operator imports this
-package and nothing else of the agent.
-
-- `document`: the frozen dataclasses of the document, with `parse` and `dump`
-- `check`: what a well-formed document may still get wrong, each with how to mend it
-- `attributes`: the one table of device attributes
-- `template`: values with `{attribute}` placeholders
-- `names`: resource names, device ids, labels, environment variables
-- `reasons`: the words for what is wrong with devices, nodes and objects, each with its meaning
+Exports: `document` (the configuration as frozen dataclasses), `check` (its mistakes, each with the cure), `attributes`,
+`globs`, `template`, `names`, `inventory` and `status` (the two status objects), `reasons`, `codec` (JSON and back),
+`times`, `values` (quick frozen dataclasses), `log_format`.
+May import the standard library alone; the operator imports this package and nothing else of the agent.
 """

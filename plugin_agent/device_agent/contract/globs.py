@@ -1,7 +1,7 @@
-"""Globs as the document writes them, and the one mistake in them that nothing else shows: it matches nothing, silently.
+"""Finds globs with an unclosed `[`. Nothing else reports this mistake: such a glob silently matches nothing.
 
-The rules are fnmatch's: `*`, `?`, `[set]`, `[!set]`. A `[` without its `]` stands for itself there, which nobody means
-who writes one; who does can say `[[]`.
+The rules are those of fnmatch: `*`, `?`, `[set]`, `[!set]`. An unclosed `[` matches a literal `[`, which is nearly
+always a typo. For a literal bracket write `[[]`.
 """
 
 import dataclasses

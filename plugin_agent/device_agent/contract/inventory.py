@@ -1,8 +1,8 @@
-"""NodeDeviceInventory as values: the agent of a node builds one and writes it, the operator reads it.
+"""NodeDeviceInventory as values: the agent of a node builds and writes one, the operator reads it.
 
-The JSON is that of crds/nodedeviceinventories.yaml (`codec`). The agent bounds the object by bytes and cuts its lists:
-a list with a count in its `…_omitted` is not the whole list, and an empty one of these is not "none".
-Times are RFC 3339 in UTC with whole seconds, as the API has them.
+The JSON is that of crds/nodedeviceinventories.yaml (`codec`). The agent bounds the object by bytes and cuts its lists.
+If `…_omitted` of a list is above 0, the list is incomplete, even when it is empty. Times are RFC 3339 in UTC with whole
+seconds.
 """
 
 import dataclasses

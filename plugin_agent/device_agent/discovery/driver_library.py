@@ -1,6 +1,6 @@
-"""What a driver's library is to the process, whoever made it: a feed for scans, news of its devices, telemetry.
+"""A driver library as the process uses it, whoever made it: a feed for scans, news of its devices, telemetry.
 
-The agent opens each library that it has by its `DriverSetup`. Nothing else in the process names a vendor.
+The agent opens each library by its `DriverSetup`, which `options.py` lists.
 """
 
 from collections.abc import Callable, Coroutine, Mapping
@@ -18,24 +18,24 @@ from device_agent.table.snapshot import TableSnapshot
 
 
 class DriverLibrary(DriverFeed, Protocol):
-    """A driver's library as the process has it."""
+    """An opened driver library."""
 
     def tasks(self) -> Mapping[str, Callable[[], Coroutine[Any, Any, None]]]:
-        """By name what runs as long as the agent does."""
+        """Name -> task that runs as long as the agent does."""
         ...
 
     def publish(self, snapshot: TableSnapshot) -> None:
-        """The table changed: telemetry names the holders of now."""
+        """The table changed: telemetry names the current holders."""
         ...
 
     async def scanned(self, document: Document, snapshot: TableSnapshot) -> None:
-        """A scan made with this document is in the table: what is kept for others on the node can follow."""
+        """A scan made with this document is in the table. Files for other programs on the node can follow."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class DriverHost:
-    """What a library gets of the process. `registry`: for its telemetry.
+    """What the process gives a library. `registry`: for its telemetry.
 
     `config`: the DevicePluginConfig's name, '' outside a cluster.
     """

@@ -24,7 +24,7 @@ _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _PCI_ID = re.compile(r"[0-9a-f]{4}")
 _INDEX = re.compile(r"[0-9]+$")
 _MAX_NUMA_NODE: Final = 1 << 16
-"""No kernel has more; what is beyond is no number of a NUMA node."""
+"""The highest number of a NUMA node; larger values are invalid."""
 # Attribute groups that every device, interface or interrupt user has: no object lies in them.
 _BARREN: Final = frozenset({"power", "msi_irqs", "statistics", "queues"})
 

@@ -21,7 +21,7 @@ from device_agent.select.unit import Unit
 
 MAX_ITEMS: Final = 256
 _SHOWN: Final = 3
-"""Devices that a reply names as those that may be meant."""
+"""The most devices that a reply names as possible matches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,10 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What one item came to. `parts`: those with a failure that it ended; `words`: for the admin.
+    """The result of one item. `parts`: those with a failure that it ended. `words`: for the admin.
 
-    `failing`: what it names has failures, or would have to be named otherwise; else it may have been taken before.
+    `failing`: the named device has failures, or must be named in another way. Otherwise the item may have been taken
+    before.
     """
 
     item: str
@@ -60,7 +61,7 @@ class _Target:
 
 
 def items(text: str) -> Iterator[Item]:
-    """The items of an annotation; blanks around `=` and `,` mean nothing, nor does a comma too many."""
+    """The items of an annotation. Blanks around `=` and `,` and surplus commas are ignored."""
     for item in map(str.strip, text.split(",")):
         if item:
             name, equals, since = item.rpartition("=")
@@ -108,7 +109,7 @@ def _end(target: _Target, since: str, conditions: Conditions) -> Iterator[tuple[
 
 
 class _Names:
-    """What names mean on this node."""
+    """Finds what a name in an item stands for on this node."""
 
     def __init__(self, units: Iterable[Unit], conditions: Conditions) -> None:
         self._conditions = conditions
@@ -159,7 +160,7 @@ def _newest(conditions: Conditions, wanted: Collection[tuple[str, str]] | None =
 
 
 def _rather(failing: _Failing) -> str:
-    """What would be right, to be copied."""
+    """The items that would be right now, ready to be copied."""
     if not failing:
         return ""
     told = [f"{device}={since} ({', '.join(sorted(causes))})" for device, (since, causes) in sorted(failing.items())]

@@ -1,6 +1,7 @@
-"""What is told of a device: the one word, the message and the time that all its conditions come to. Pure.
+"""Sums up all conditions of a device: one reason, one message, one time. Pure.
 
-Everything that it has failed with is told, and the time is that of the newest: an admin acknowledges what was read.
+The message names everything that has failed, and the time is that of the newest failure. So an admin acknowledges what
+the message says.
 """
 
 from collections.abc import Collection, Sequence
@@ -14,9 +15,11 @@ from device_agent.contract.values import dataclass
 from device_agent.health.state_machine import Failure, HealthCondition, State
 
 MAX_TOLD: Final = 512
-"""Characters of a message that tells of several failures: the inventory cuts longer ones, and none may be cut off."""
+"""The most characters of a message about several failures. The inventory cuts longer messages, and no failure may be
+cut off.
+"""
 _BRIEF: Final = 2
-"""Failures beside the first that are told with their meaning; of more only the codes, as a message has an end."""
+"""So many failures after the first are named with their meaning. Of further ones only the codes are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ FINE: Final = Assessment(offered=True)
 
 
 def of(conditions: Sequence[HealthCondition], rules: HealthRules, *, unanswered: str, silent: str = "") -> Assessment:
-    """The worst of all that is known of a unit. `silent`: `unanswered` as one word."""
+    """The worst condition of a unit decides. `silent`: the reason for `unanswered`, as one word."""
     bad = [c for c in conditions if not c.state.offered]
     if not bad and unanswered:
         return Assessment(offered=True, reason=silent, message=unanswered, unanswered=unanswered)  # since it became so

@@ -43,7 +43,9 @@ _NONE: Final[frozenset[str]] = frozenset()
 
 
 def own(unit: Unit) -> str:
-    """The name under which a unit's own conditions are kept: an id may be of two resources of one entry for a while."""
+    """The name of a unit's own conditions. It contains the resource, because one id may belong to two resources of an
+    entry for a while.
+    """
     return f"{unit.resource} {unit.id}"
 
 
@@ -67,13 +69,16 @@ class Conditions:
 
     @property
     def revision(self) -> int:
-        """Grows with every change that is worth being kept."""
+        """Grows with every change that must be kept."""
         return self._list.revision
 
     # Configuration
 
     def configure(self, resources: Iterable[Resource], *, now: float, wall: datetime) -> None:
-        """The entries in force. One that is new is judged by the last look: the next may be a while off."""
+        """Sets the entries in force.
+
+        A new entry is judged by the last look, because the next look may come much later.
+        """
         resources = tuple(resources)
         rules = {r.name: r.health for r in resources}
         for entry in self._list.entries() - rules.keys():
@@ -102,7 +107,7 @@ class Conditions:
         return frozenset(entry.kind for entry in resource.devices if entry.kind in self._fault_rules)
 
     def _keep_failures(self, entry: str) -> None:
-        """Of an entry that left only what must not be forgotten: what has failed, and what is known to be over."""
+        """Keeps of an entry that left only what must not be forgotten: its failures, and which failures are over."""
         known = self._list.of_entry(entry)
         for name in [n for n, w in known.items() if not w.condition.failures and w.condition.ended is None]:
             self._list.forget(entry, name)
@@ -142,7 +147,7 @@ class Conditions:
     # News of physical devices
 
     def look(self, look: Look, *, now: float, wall: datetime) -> bool:
-        """One look at physical devices; whether a unit's assessment may be another."""
+        """Applies one look at physical devices. Returns whether a unit's assessment may have changed."""
         changed = False
         if look.unanswered:
             for entry, _, watched in self._list.parts():
@@ -155,7 +160,7 @@ class Conditions:
         return changed
 
     def _speaks_of(self, source: str, entry: str, watched: Watched) -> bool:
-        """Whether a part is one of the source's devices; of one that no driver has spoken of yet its entry decides."""
+        """Whether a part belongs to the source. If no driver has reported the part yet, its entry decides."""
         return watched.source == source if watched.source else source in self._drivers.get(entry, {source})
 
     def _begin_with(self, look: Look, entry: str, *, now: float, wall: datetime) -> None:
@@ -165,7 +170,9 @@ class Conditions:
             self._list.looked(watched, check, self._rules[entry], look.load, now=now, wall=wall)
 
     def _take(self, look: Look, entry: str, *, now: float, wall: datetime) -> bool:
-        """What a look says of an entry's parts: of an entry with this source all devices, else those it knows of."""
+        """The checks of a look for the parts of an entry: all its devices if the entry has this source, else the parts
+        it knows.
+        """
         if look.source in self._drivers.get(entry, _NONE):
             for part in look.checks:
                 self._list.of(entry, (Kind.PART, part), wall=wall)
@@ -179,7 +186,9 @@ class Conditions:
         return changed
 
     def fault(self, fault: Fault, *, wall: datetime) -> bool:
-        """One event of a physical device; whether that is a failure to anybody, and news: some come in storms."""
+        """Applies one fault of a physical device. Returns whether it is a failure for an entry and new: faults can come
+        in storms.
+        """
         if not any(fault.source in sources for sources in self._drivers.values()):
             self._early.append((fault, wall))  # the driver is listened to before the first configuration is in force
         before = self.revision
@@ -195,9 +204,10 @@ class Conditions:
         return self.revision != before
 
     def _moment(self, entry: str, part: str, *, wall: datetime) -> datetime:
-        """When a new failure begins: in a later second than any other of the device, as seconds are what is told.
+        """When a new failure begins: in a later second than any other failure of the device, because times are shown in
+        seconds.
 
-        Also where the clock went back: an acknowledgement that stands must not find it under its own moment.
+        This also holds when the clock was set back. Otherwise an old acknowledgement would end the new failure.
         """
         of, known = part.partition("/")[0], []
         for (kind, name), watched in self._list.of_entry(entry).items():
@@ -215,12 +225,12 @@ class Conditions:
         return tuple((entry, part) for entry, part, _ in self._list.parts())
 
     def part(self, entry: str, part: str) -> HealthCondition | None:
-        """The condition of a part, None where nothing is known of it."""
+        """The condition of a part. None: nothing is known of it."""
         watched = self._list.get(entry, (Kind.PART, part))
         return watched.condition if watched else None
 
     def end(self, entry: str, part: str, gone: Collection[Failure]) -> None:
-        """These failures of a part are over; its checks decide from here on."""
+        """Ends these failures of a part. From now on its checks decide."""
         watched = self._list.get(entry, (Kind.PART, part))
         if watched is not None:
             self._list.set(watched, over(watched.condition, gone))
@@ -233,7 +243,7 @@ class Conditions:
     # News of units
 
     def scanned(self, unit: Unit, *, now: float, wall: datetime) -> bool:
-        """A scan has found the unit; whether its assessment may be another."""
+        """Notes that a scan found the unit. Returns whether its assessment may have changed."""
         before = self.revision
         scan, check_name = (Kind.SCAN, own(unit)), (Kind.CHECK, own(unit))
         if unit.problem or self._list.get(unit.entry, scan) is not None:
@@ -253,19 +263,21 @@ class Conditions:
         return self.revision != before
 
     def vanished(self, unit: Unit, *, wall: datetime) -> datetime:
-        """The last scan did not find the unit. Returns since when it is missing."""
+        """Notes that the last scan did not find the unit. Returns since when it is missing."""
         watched = self._list.of(unit.entry, (Kind.SCAN, own(unit)), wall=wall)
         self._list.set(watched, step(watched.condition, Signal.VANISHED, AT_ONCE, wall=wall))
         return watched.condition.since
 
     def forget(self, unit: Unit) -> None:
-        """The unit is listed no more; failures stay with its parts."""
+        """Forgets a unit that is no longer listed. Failures stay with its parts."""
         for kind in (Kind.SCAN, Kind.CHECK):
             if self._list.get(unit.entry, (kind, own(unit))) is not None:
                 self._list.forget(unit.entry, (kind, own(unit)))
 
     def forget_others(self, names: Collection[str]) -> None:
-        """Units that an earlier process listed and nobody knows any more; `names` as `own` gives them."""
+        """Forgets units that an earlier process listed and that no longer exist. `names`: the units to keep, as `own`
+        gives them.
+        """
         for entry in tuple(self._list.entries()):
             for kind, name in tuple(self._list.of_entry(entry)):
                 if kind is not Kind.PART and name not in names:
@@ -274,7 +286,7 @@ class Conditions:
     # Answers
 
     def assess(self, unit: Unit) -> Assessment:
-        """What holds for a unit: the worst of all that is known of it."""
+        """The assessment of a unit: the worst of all its conditions."""
         known = self._list.of_entry(unit.entry)
         if not known:
             return assessment.FINE
@@ -289,11 +301,11 @@ class Conditions:
     # Memory
 
     def records(self) -> tuple[Record, ...]:
-        """Everything, in a fixed order."""
+        """All records, in a fixed order."""
         return self._list.records()
 
     def restore(self, records: Iterable[Record]) -> None:
-        """What an earlier process knew, before anything else is said."""
+        """Takes what an earlier process knew. Call it before any other event."""
         for record in records:
             self._rules.setdefault(record.entry, HealthRules())
             self._restored.add(record.entry)

@@ -1,6 +1,6 @@
-"""What is known of the devices' health, as it is kept on the node for the agent's next start. Pure.
+"""The devices' health as the node store keeps it for the agent's next start. Pure.
 
-A reboot is a fresh start for hardware and driver: what was known before it says nothing any more.
+A reboot restarts hardware and driver. So what was known before it no longer counts.
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ HEALTH: Final = Section(
     others=Others.AT_START,
     shared=("kind", Kind.PART),
 )
-"""A part is the same whoever offers it; checks and scans of units are their object's own."""
+"""Only parts are shared: a part is the same for all objects. Checks and scans of units belong to their own object."""
 
 
 def lasting(records: Iterable[Record]) -> tuple[Record, ...]:

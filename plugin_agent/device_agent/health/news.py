@@ -12,11 +12,11 @@ from device_agent.contract.document import Clears, HealthRules
 from device_agent.contract.values import dataclass
 
 NO_ACTION: Final = "None"
-"""The driver's word for: nothing is to be done."""
+"""The driver's word for: no action is needed."""
 
 
 class Answer(StrEnum):
-    """What a check said. Lost is Bad without a threshold: there is no device any more that could answer."""
+    """The result of a check. Lost means Bad at once, without a threshold: the device cannot answer any more."""
 
     GOOD = "Good"
     BAD = "Bad"
@@ -41,16 +41,16 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class DriverLoad:
-    """Which load of the driver it is. `module`: changes with each load, also while no agent runs; '' not known.
+    """Identifies one load of the driver. `module`: changes with each load, also while no agent runs; '' if unknown.
 
-    `epoch`: counts the loads that this process has seen; 0: not known, as after a restart.
+    `epoch`: counts the loads that this process has seen; 0 if unknown, as after a restart.
     """
 
     module: str = ""
     epoch: int = 0
 
     def replaced_by(self, other: "DriverLoad") -> bool:
-        """Whether the other load came after this one, as far as that can be told."""
+        """Whether the other load came after this one, as far as known."""
         if self.module and other.module:
             return self.module != other.module
         return 0 < self.epoch < other.epoch

@@ -1,8 +1,8 @@
-"""Failures that pass on: a broken part stays broken, whichever entry, object or process offers it next. Pure.
+"""How failures pass on: a broken part stays broken for the next entry, object or process that offers it. Pure.
 
-- From entry to entry of one object, by what an edit did: with the rules of the entry that is new.
-- From the agents of other objects, by what they keep on the node: a part is the same whoever offers it.
-- From an earlier process of this object. Its count of driver loads means nothing in this one.
+- From entry to entry of one object, after an edit: under the rules of the new entry.
+- From other objects' agents, by their files on the node: a part is the same for all objects.
+- From an earlier process of this object. Its count of driver loads means nothing in this process.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,11 +14,11 @@ from device_agent.health.state_machine import Failure, HealthCondition
 from device_agent.health.watchlist import Kind, Record
 
 _APART: Final = timedelta(seconds=2)
-"""Two agents of a node note the time of one event this far apart at most."""
+"""The most by which two agents of a node may differ in the time of one event."""
 
 
 def of_another_process(condition: HealthCondition) -> HealthCondition:
-    """The condition without what counts in the process alone that noted it."""
+    """The condition without values that are only valid in the process that noted it."""
     failures = tuple(replace(f, load=replace(f.load, epoch=0)) for f in condition.failures)
     return replace(condition, failures=failures)
 
@@ -30,17 +30,19 @@ class Inheritance:
         self._parts: dict[str, list[HealthCondition]] = {}
 
     def add(self, records: Iterable[Record]) -> None:
-        """Of all that was known the failures of parts count; what is polled is polled anew."""
+        """Takes the failures of parts. Everything else is checked anew."""
         for record in records:
             if record.kind is Kind.PART:
                 self._parts.setdefault(record.name, []).append(of_another_process(record.condition))
 
     def parts(self) -> tuple[str, ...]:
-        """The parts of which anything is known."""
+        """The parts with any record."""
         return tuple(self._parts)
 
     def open(self, part: str, ours: Sequence[HealthCondition]) -> tuple[Failure, ...]:
-        """The failures of the part that are open with one agent, unless another or `ours` has seen them end."""
+        """The failures of the part that are open with one agent. A failure that another agent or `ours` has seen end is
+        left out.
+        """
         theirs = self._parts.get(part, ())
         still: list[Failure] = []
         for condition in theirs:

@@ -21,7 +21,7 @@ from device_agent.health.news import NO_ACTION, UNKNOWN_LOAD, Answer, Check, Cod
 
 
 class State(StrEnum):
-    """Unknown: no check has had an answer yet. Only Healthy and Unknown are offered: unknown is not unhealthy."""
+    """Unknown: no check has had an answer yet. Healthy and Unknown devices are offered."""
 
     UNKNOWN = "Unknown"
     HEALTHY = "Healthy"
@@ -45,7 +45,7 @@ class Signal(StrEnum):
 
 
 class Threshold(StrEnum):
-    """The field of HealthRules that says how many signals in a row a row of the table takes."""
+    """The field of HealthRules with the number of signals in a row that a row needs."""
 
     FAILURE = "failure_threshold"
     RECOVERY = "recovery_threshold"
@@ -79,15 +79,15 @@ TRANSITIONS: Final[Mapping[tuple[State, Signal], Row]] = {
     (State.RECOVERING, Signal.VANISHED): Row(State.MISSING),
     (State.MISSING, Signal.RETURNED): Row(None),
 }
-"""A pair that is not in it changes nothing: there is nothing to check on a device that is gone."""
+"""A pair that is not in the table changes nothing: a missing device cannot be checked."""
 
 AT_ONCE: Final = HealthRules(failure_threshold=1, recovery_threshold=1)
-"""For what a scan sees for itself: a node that is gone, a companion that is back."""
+"""Rules for what a scan sees itself, such as a missing node or companion: one signal is enough."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A fault that counts, until it is cleared. `asked`: the driver has asked for an action since."""
+    """A fault that counts until it is cleared. `asked`: the driver has asked for an action since."""
 
     ruling: Ruling
     code: Code
@@ -97,11 +97,11 @@ class Failure:
 
     @property
     def blocks(self) -> bool:
-        """Whether good checks alone do not end it."""
+        """Whether something other than good checks must end it."""
         return self.ruling.clears is Clears.RESET
 
     def after(self, *, action: str, load: DriverLoad) -> "Failure | None":
-        """It as of a look that had an answer; None: cleared."""
+        """This failure after an answered look. None: the look cleared it."""
         if not self.blocks:
             return self
         if self.load.replaced_by(load) or (self.asked and action == NO_ACTION):
@@ -154,7 +154,7 @@ def step(condition: HealthCondition, signal: Signal, rules: HealthRules, *, wall
 
 
 def checked(condition: HealthCondition, check: Check, rules: HealthRules, *, wall: datetime) -> HealthCondition:
-    """The condition after a check that counts; failures that a look has cleared must be gone by now."""
+    """The condition after a check that counts. Failures that the look cleared must be removed before."""
     if check.answer is Answer.UNKNOWN:
         return condition
     if check.answer is Answer.GOOD:
@@ -173,10 +173,10 @@ def checked(condition: HealthCondition, check: Check, rules: HealthRules, *, wal
 
 
 def failed(condition: HealthCondition, failure: Failure, rules: HealthRules, *, wall: datetime) -> HealthCondition:
-    """The condition after a failure; one of the same cause is the same failure that went on.
+    """The condition after a failure. A failure of the same cause continues the earlier one.
 
-    A new one begins another time: an acknowledgement ends what had begun by its moment, and is read again and again,
-    so the moment that is told must be that of the newest of what is told with it.
+    A new failure sets a new time. An acknowledgement ends everything that began by its time, and it is read repeatedly.
+    So the time shown must be that of the newest failure shown.
     """
     earlier = next((f for f in condition.failures if f.ruling.cause == failure.ruling.cause), None)
     if earlier is not None:
@@ -190,7 +190,9 @@ def failed(condition: HealthCondition, failure: Failure, rules: HealthRules, *, 
 
 
 def with_failures(condition: HealthCondition, failures: tuple[Failure, ...]) -> HealthCondition:
-    """The condition with these failures, told by the first; without any, the last words stay until it is Healthy."""
+    """The condition with these failures; the first gives the message. Without failures the last message stays until it
+    is Healthy.
+    """
     if not failures:
         return replace(condition, failures=())
     # the first is what the others follow from; one that stays is worse than one that passes
@@ -199,7 +201,7 @@ def with_failures(condition: HealthCondition, failures: tuple[Failure, ...]) -> 
 
 
 def over(condition: HealthCondition, gone: Collection[Failure]) -> HealthCondition:
-    """The condition when some of its failures have ended, by whatever but an edit of the rules."""
+    """The condition after some failures ended by anything but an edit of the rules."""
     if not gone:
         return condition
     ended = max(f.since for f in gone)

@@ -1,4 +1,4 @@
-"""The conditions that are watched, by entry and name, and what only this process knows of each of them."""
+"""All conditions by entry and name, with what only this process knows of each."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -14,11 +14,11 @@ from device_agent.health.news import Answer, Check, DriverLoad
 from device_agent.health.state_machine import HealthCondition, checked, over, with_failures
 
 _TOLERANCE: Final = 0.9
-"""Share of the interval after which a check counts: by another clock it may come a little early."""
+"""A check counts after this share of the interval: another clock may make it come slightly early."""
 
 
 class Kind(StrEnum):
-    """Whose word a condition is: a driver's of a part, a check's (`unhealthyWhen`), or a scan's."""
+    """Who decides a condition: a driver for a part, a check (`unhealthyWhen`), or a scan."""
 
     PART = "Part"
     CHECK = "Check"
@@ -54,25 +54,25 @@ class Watched:
 
 
 class Watchlist:
-    """All of them. Every change of a condition goes through here, so that `revision` grows with each."""
+    """All conditions. Every change goes through this class, so that `revision` grows with each."""
 
     def __init__(self) -> None:
         self.revision = 0
-        """Grows with every change that is worth being kept."""
+        """Grows with every change that must be kept."""
         self._watched: dict[str, dict[Name, Watched]] = {}
 
     # Looking up
 
     def entries(self) -> AbstractSet[str]:
-        """Entries of which anything is known."""
+        """Entries with any condition."""
         return self._watched.keys()
 
     def of_entry(self, entry: str) -> Mapping[Name, Watched]:
-        """Everything that is known of an entry; it may change while this is looked at."""
+        """All conditions of an entry, as a copy: it may change during the iteration."""
         return self._watched.get(entry, {})
 
     def get(self, entry: str, name: Name) -> Watched | None:
-        """One condition, None where nothing is known."""
+        """One condition. None: nothing is known."""
         return self._watched.get(entry, {}).get(name)
 
     def parts(self) -> Iterator[tuple[str, str, Watched]]:
@@ -83,11 +83,11 @@ class Watchlist:
                     yield entry, name, watched
 
     def has_parts(self, entry: str) -> bool:
-        """Whether anything is known of a part of the entry's devices."""
+        """Whether the entry has a condition of any part."""
         return any(kind is Kind.PART for kind, _ in self._watched.get(entry, {}))
 
     def of_part(self, part: str) -> Iterator[HealthCondition]:
-        """What each entry knows of a part."""
+        """The condition that each entry has of a part."""
         for conditions in self._watched.values():
             if watched := conditions.get((Kind.PART, part)):
                 yield watched.condition
@@ -103,7 +103,7 @@ class Watchlist:
     # Changing
 
     def put(self, record: Record) -> None:
-        """A condition that is kept already."""
+        """Adds a condition that is already on the disk."""
         self._watched.setdefault(record.entry, {})[record.kind, record.name] = Watched(record.condition)
 
     def of(self, entry: str, name: Name, *, wall: datetime) -> Watched:
@@ -114,13 +114,13 @@ class Watchlist:
         return conditions[name]
 
     def set(self, watched: Watched, condition: HealthCondition) -> None:
-        """The condition has become this one."""
+        """Replaces a condition."""
         if condition != watched.condition:
             watched.condition = condition
             self.revision += 1
 
     def forget(self, entry: str, name: Name) -> None:
-        """Nothing is known any more."""
+        """Removes a condition."""
         del self._watched[entry][name]
         if not self._watched[entry]:
             del self._watched[entry]
@@ -131,7 +131,7 @@ class Watchlist:
     def looked(
         self, watched: Watched, check: Check, rules: HealthRules, load: DriverLoad, *, now: float, wall: datetime
     ) -> bool:
-        """A driver's check of a part, which may also end failures. Whether anything changed."""
+        """Applies a driver's check of a part, which may also end failures. Returns whether anything changed."""
         before = self.revision
         condition = watched.condition
         if condition.failures:
@@ -141,7 +141,9 @@ class Watchlist:
         return self.count(watched, check, rules, now=now, wall=wall) or self.revision != before
 
     def count(self, watched: Watched, check: Check, rules: HealthRules, *, now: float, wall: datetime) -> bool:
-        """One check. Whether anything changed. Checks that follow each other faster than the interval are one."""
+        """Applies one check. Returns whether anything changed. Checks that follow each other faster than the interval
+        count as one.
+        """
         if check.answer is Answer.UNKNOWN:
             return self.unanswered(watched, check.message or "it gives no answer", check.cause)
         before, answered = self.revision, self.unanswered(watched, "")
@@ -152,7 +154,7 @@ class Watchlist:
         return answered or self.revision != before
 
     def unanswered(self, watched: Watched, why: str, cause: str = "") -> bool:
-        """Why the last check gave no answer, '' when it gave one. Whether that is new."""
+        """Notes why the last check gave no answer, or '' if it gave one. Returns whether that is new."""
         changed = watched.unanswered != why
         watched.unanswered, watched.silent = why, cause or (DeviceReason.NO_ANSWER if why else "")
         return changed

@@ -27,7 +27,7 @@ Question = Callable[[], Awaitable[Ids | None]]
 
 
 class Compared(Protocol):
-    """Something that wants to know what the kubelet has."""
+    """Whoever waits for what the kubelet has."""
 
     def compare(self, kubelet: Ids, *, begun: float) -> None:
         """`begun`: monotonic seconds at which the kubelet was asked."""
@@ -35,7 +35,7 @@ class Compared(Protocol):
 
 
 def foreign_message(resource: str, ids: Collection[str]) -> str:
-    """For an admin: whose devices the kubelet has under the name instead of ours."""
+    """A message for an admin: whose devices the kubelet has under this name instead of ours."""
     named = ", ".join(sorted(ids)[:_NAMED]) + (", ..." if len(ids) > _NAMED else "")
     return (
         f"{NodeReason.FOREIGN_PLUGIN}: another device plugin on this node serves {resource} ({named}): "

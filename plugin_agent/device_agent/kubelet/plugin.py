@@ -147,10 +147,10 @@ class ResourceServer:
             raise
 
     async def end_streams(self) -> bool:
-        """Ends every ListAndWatch from this side; whether there was one.
+        """Ends every ListAndWatch from this side. Returns whether there was one.
 
-        A stream must be over before the resource is registered again: the kubelet would take its later end
-        for the end of the new one (devicemanager/plugin/v1beta1/handler.go, up to 1.36).
+        A stream must be over before the resource is registered again. Otherwise the kubelet takes its end for the end
+        of the new one (devicemanager/plugin/v1beta1/handler.go, up to 1.36).
         """
         if not self.streams:
             return False
@@ -178,7 +178,7 @@ class ResourceServer:
             path.unlink(missing_ok=True)
 
     def refresh(self) -> None:
-        """The table changed: the kubelet is told, unless the list is what it has already."""
+        """Sends the list if it differs from what the kubelet has."""
         self._wake()
 
     def _wake(self) -> None:
@@ -209,9 +209,10 @@ class ResourceServer:
             self._on_stream()
 
     async def _send(self, context: _Context, sent: _Devices | None) -> _Devices | None:
-        """Sends the list unless it is `sent`; the list that the kubelet has now.
+        """Sends the list unless it equals `sent`. Returns the list that the kubelet has now.
 
-        The table is told after the write alone: an id that the kubelet does not have as Unhealthy may be given out.
+        The table hears of it only after the write. The kubelet may still give out an id that it does not have as
+        Unhealthy.
         """
         devices = self._table.listed(self.resource)
         if devices != sent:
@@ -227,10 +228,11 @@ class ResourceServer:
         return devices
 
     def _fitting(self, devices: _Devices, sent: _Devices) -> tuple[_Devices, dp.ListAndWatchResponse] | None:
-        """The list as a message, or of one that is too large what the kubelet has already; None when that is, too.
+        """The list as a message. If it is too large, only what the kubelet already has; None if that is too large as
+        well.
 
-        With a larger one the kubelet would end the stream with RESOURCE_EXHAUSTED and take all devices away. What
-        leaves goes first: when the kubelet knows of it, it can be dropped, and makes room for what is new.
+        With a larger message the kubelet would end the stream with RESOURCE_EXHAUSTED and take all devices away.
+        Leaving ids go first: once the kubelet knows of them they can be dropped, which makes room for new ids.
         """
         answer = device_list(devices)
         if (size := answer.ByteSize()) <= rpc.MESSAGE_LIMIT:
@@ -266,7 +268,9 @@ class ResourceServer:
         return response
 
     def _write_books(self) -> None:
-        """Log, metrics and the question for holders: a pod waits for its answer, nobody for these."""
+        """Log, metrics and the question for holders, after the answer: the pod waits for the answer, nothing waits for
+        these.
+        """
         books, self._books = self._books, []
         for request, seconds in books:
             self._metrics.allocated(self.resource, seconds=seconds, error=False)

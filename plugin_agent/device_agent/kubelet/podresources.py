@@ -123,12 +123,12 @@ class HolderPoll:
         self._told: str | None = None
 
     def allocated(self, resource: str, ids: Iterable[str]) -> None:
-        """Ids were handed out: their container shows up in a moment, unless it is a plain init container's."""
+        """Ids were handed out: asks soon, because their container will appear. Plain init containers never appear."""
         self._awaited.update((resource, i) for i in ids)
         self.soon()
 
     def soon(self) -> None:
-        """Ask in a moment, not at the next interval."""
+        """Asks soon instead of at the next interval."""
         self._follow_ups = _FOLLOW_UPS
         self._soon.set()
 

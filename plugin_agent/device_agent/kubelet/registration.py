@@ -41,7 +41,9 @@ _TEXTS: Final = (
 
 
 _LOOKS: Final = 2
-"""So many in a row in which the kubelet has none of our devices: one may have met it between two states."""
+"""After so many answers in a row without our devices the name is registered again. One answer may catch the kubelet
+between two states.
+"""
 
 
 class RegistrationCause(StrEnum):
@@ -65,7 +67,7 @@ _WITHOUT_STREAM: Final = frozenset(
         RegistrationCause.LOST,
     }
 )
-"""Causes with which another plugin may have the resource; with the others the kubelet has our own list."""
+"""Causes after which another plugin may have the resource. After the others the kubelet still has our own list."""
 
 
 class RegistrationError(Exception):
@@ -221,16 +223,18 @@ class Registration:
         )
 
     def look(self) -> None:
-        """Something may have changed here or in the directory."""
+        """Wakes the loop: something may have changed here or in the directory."""
         self._wake.set()
 
     def refresh(self) -> None:
-        """The table changed: the kubelet is told what is new."""
+        """The table changed: sends the kubelet what is new."""
         self._server.refresh()
         self._wake.set()
 
     def compare(self, kubelet: Ids, *, begun: float) -> None:
-        """What the kubelet has: a name that another plugin took over is not fought for, one that it left is."""
+        """Takes what the kubelet has. A name that another plugin serves is left to it; a name that it gave up is taken
+        back.
+        """
         server = self._server
         told = server.streams > 0 and self._life == self._directory.life
         if not told or max(self._registered_at, server.sent_at) >= begun:
@@ -332,7 +336,8 @@ class Registration:
         self._changed()
 
     async def _hold_back(self) -> None:
-        """Our predecessor's devices are ours; those of nobody we know are another plugin's, which keeps the name.
+        """Checks who serves the name now. Devices of an earlier agent of ours are ours; unknown devices belong to
+        another plugin, which keeps the name.
 
         Raises:
             RegistrationError: another plugin serves the resource.

@@ -1,4 +1,4 @@
-"""Which resource names are offered to the kubelet: a running registration each, begun and ended as they come and go."""
+"""One running registration for each resource name that is offered to the kubelet."""
 
 import asyncio
 import logging
@@ -14,10 +14,11 @@ Spawn = Callable[[str, Callable[[], Coroutine[Any, Any, None]]], "asyncio.Task[N
 
 
 class ServedNames:
-    """`make`: a registration for a name; `spawn`: starts a task; `settle`: seconds the kubelet takes to see an end.
+    """`make`: a registration for a name. `spawn`: starts a task. `settle`: seconds that the kubelet takes to see an
+    end.
 
-    `wait_for`: what a name's first registration has to wait for, '' nothing: its devices are not known yet, and the
-    kubelet would be told of fewer.
+    `wait_for`: what a name's first registration waits for, '' for nothing. Before that its devices are not known, and
+    the kubelet would get too few.
     """
 
     def __init__(
@@ -40,14 +41,14 @@ class ServedNames:
 
     @property
     def states(self) -> Mapping[str, RegistrationState]:
-        """What each name's registration has come to."""
+        """The state of each name's registration."""
         return {name: registration.state for name, registration in self._registrations.items()}
 
     def registrations(self) -> Collection[Registration]:
         return self._registrations.values()
 
     def follow(self, changed: frozenset[str]) -> None:
-        """The table's names as they are now; the lists of those in `changed` are others than before."""
+        """Begins and ends registrations to match the table's names. The lists of the names in `changed` are new."""
         served = self._table.resources()
         for name in served:
             if name not in self._registrations and not self._wait_for(name):
@@ -61,7 +62,7 @@ class ServedNames:
                 self._registrations[name].look()  # its options may be others now
 
     def missing(self) -> tuple[str, ...]:
-        """Names that are served and that the kubelet does not know, each with the reason."""
+        """Names that are served and not registered, each with the reason."""
         none = RegistrationState(registered=False, since=None, message="not tried yet")
         states = self.states
         return tuple(

@@ -76,7 +76,7 @@ def exists(path: Path) -> bool:
 
 
 def life(directory: Path) -> tuple[int, int] | None:
-    """What tells one life of the kubelet from the next: inode and change time of its socket; None without one."""
+    """Identifies one life of the kubelet: inode and change time of its socket. None: there is no socket."""
     try:
         found = (directory / KUBELET_SOCKET).stat()
     except OSError:

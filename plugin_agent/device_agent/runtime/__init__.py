@@ -1,5 +1,6 @@
-"""What any long-running program needs: supervised tasks, worker threads, watches, settings, metrics, logs.
+"""What the running process needs: supervised tasks, worker threads, watches, settings, metrics, probes, logs, the base
+of errors.
 
-Exports: `supervision`, `worker`, `directory_watch`, `settings`, `metrics`, `errors`.
-May import the standard library and third-party libraries alone; it knows nothing of devices.
+Exports: `supervision`, `worker`, `directory_watch`, `settings`, `metrics`, `exposition`, `probes`, `logs`, `errors`.
+May import the standard library alone; it decides nothing about devices.
 """

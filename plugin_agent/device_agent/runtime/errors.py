@@ -12,7 +12,7 @@ class AgentError(Exception):
 
 
 class AllocationRefused(AgentError):  # noqa: N818 - a refusal is an answer, not a fault of the agent
-    """An Allocate that cannot be granted. The kubelet rejects the pod for good and shows the text (contract 1.7).
+    """An Allocate that cannot be granted. The kubelet rejects the pod for good and shows the text.
 
     `code`: the name of the gRPC status that says it.
     """

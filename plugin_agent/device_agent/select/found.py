@@ -14,7 +14,7 @@ from device_agent.select.kernel_names import matcher
 Problem = tuple[DeviceReason, str]
 """(reason, message of one line): why a device that was found cannot work."""
 LeftOut = tuple[ExclusionReason, str]
-"""(reason, message of one line): why a device is not what was asked for, or nobody can tell."""
+"""(reason, message of one line): why the device is not what was asked for, or why that cannot be determined."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,10 @@ class Device:
 
     @property
     def never_found(self) -> bool:
-        """No scan of this process has found it. PodResources lists its id; an earlier process may have kept the rest."""
+        """No scan of this process has found it.
+
+        PodResources lists its id; an earlier process may have kept the rest.
+        """
         return not self.present and not self.kept_until
 
     @property

@@ -75,7 +75,9 @@ class Retention:
         return whole or (not kept and self._heard(name, device_id, ids))
 
     def _heard(self, name: str, device_id: str, ids: Ids) -> bool:
-        """Whether the List that shows the id free was begun after the kubelet had heard that it is no longer offered."""
+        """Whether the List that shows the id free was begun after the kubelet had heard that it is no longer
+        offered.
+        """
         begun = self.usage.begun
         if begun is None or ids.leaving[device_id].since > begun:
             return False
