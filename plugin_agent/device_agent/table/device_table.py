@@ -143,9 +143,8 @@ class DeviceTable:
         return self._settle(now=now, wall=wall), replies
 
     def apply_holders(self, holders: Holders | None, *, begun: float, now: float, wall: datetime) -> frozenset[str]:
-        """One answer of PodResources List that was asked for at `begun`. None: no answer, so no id is dropped.
-
-        The answer shows a moment before `begun` or later: List is eventually consistent.
+        """One answer of PodResources List, asked for at `begun`; it is eventually consistent. None: no answer, no id is
+        dropped.
         """
         self._usage = self._usage.listed(holders, begun=begun)
         self._claims = self._claims.forget(self._usage)
@@ -163,10 +162,7 @@ class DeviceTable:
         self._usage = self._usage.handed_out(resource, ids, now=now)
 
     def told(self, resource: str, listed: Sequence[Advertised], *, now: float) -> None:
-        """This list was written on the resource's stream and replaces what the kubelet had.
-
-        Call it only for a list that was really written: ids that are Unhealthy in it may be dropped soon.
-        """
+        """This list was written on the resource's stream. Call it only then: Unhealthy ids in it may soon be dropped."""
         found, before = self._lists.get(resource), self._told.get(resource, {})
         if found is not None:
             self._told = {**self._told, resource: lists.unhealthy_since(before, listed, found, now=now)}
@@ -233,10 +229,8 @@ class DeviceTable:
         return granting.units_of(resource, ids, found.owners if found is not None else {}, self._usage)
 
     def entry(self, resource: str) -> Resource:
-        """The configuration entry of a name, as of the selection in force; of a name that is gone, its last entry.
-
-        Raises:
-            KeyError: the name was never served and is in no entry.
+        """The entry of a name, as of the selection in force; of a name that is gone, its last one. Raises KeyError for
+        others.
         """
         entry = self._of_name.get(resource)
         return entry if entry is not None else self._entries[resource]
@@ -246,11 +240,8 @@ class DeviceTable:
         return resource in self._lists or (resource in self._entries and not parse_template(resource).names)
 
     def could_serve(self, resource: str) -> bool:
-        """Whether the name is served, or the configuration may give it later, or any object has offered it on this
-        node.
-
-        The holders of such names must be known. The first list of a name must contain its held ids, and it is made
-        before the next List. Hardware that they hold must be offered under no other name.
+        """Whether the name is served, or may come to be, or any object has offered it on this node: its holders must be
+        known.
         """
         return self.ours(resource) or self._to_come.may_give(resource) or resource in self._claims.names
 
@@ -356,10 +347,8 @@ class DeviceTable:
             self._devices = {key: device for key, device in self._devices.items() if key in self._ids}
 
     def _adopt(self, *, now: float) -> None:
-        """Adds held ids of our names that are in no list yet. The kubelet must not lose them.
-
-        Our names: those that are served, those that the configuration gives, and those that this object has offered
-        before.
+        """Adds held ids of our names (served, configured, or offered before) that no list has. The kubelet must not
+        lose them.
         """
         held = [key for key in self._usage.held_keys() if not self._lists_id(*key)]
         names = {name for name, _ in self._devices} if held else set()
