@@ -162,7 +162,7 @@ class DeviceTable:
         self._usage = self._usage.handed_out(resource, ids, now=now)
 
     def told(self, resource: str, listed: Sequence[Advertised], *, now: float) -> None:
-        """This list was written on the resource's stream. Call it only then: Unhealthy ids in it may soon be dropped."""
+        """This list was written on the resource's stream: its Unhealthy ids may soon be dropped. Call it only then."""
         found, before = self._lists.get(resource), self._told.get(resource, {})
         if found is not None:
             self._told = {**self._told, resource: lists.unhealthy_since(before, listed, found, now=now)}
