@@ -4,7 +4,6 @@ import contextlib
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -104,19 +103,17 @@ def test_mig_mixed_with_three_profiles_and_a_repartition_while_running(
     until(lambda: kubelet.healthy("nvidia.com/mig-1g.5gb") == {new[1].uuid}, what="the new small one alone")
 
 
-def test_an_xid_takes_one_gpu_away_within_half_a_second(
+def test_an_xid_takes_one_gpu_away_before_any_scan_or_look_is_due(
     node: Node, kubelet: Kubelet, start: Start, driver_of: MakeDriver
 ) -> None:
     driver = driver_of(8)
-    node.configure(document(gpus(sharing={"replicas": 2})))
-    agent = start(*driver.flags)
+    node.configure(document(gpus(sharing={"replicas": 2}, health={"intervalSeconds": 3600})))
+    agent = start(*driver.flags, settings={"scan_interval": 600, "nvml_interval": 600})
     kubelet.wait_for(GPU, 16)
     agent.wait_ready()
-    begun = time.monotonic()
     driver.xid(3, 79)
     ill = {uuid(3), f"{uuid(3)}::1"}
     until(lambda: set(kubelet.health(GPU)) - kubelet.healthy(GPU) == ill, what="its replicas unhealthy")
-    assert time.monotonic() - begun < 0.5
 
 
 def test_a_lost_gpu_is_unhealthy_and_back_after_its_reset(
@@ -134,7 +131,7 @@ def test_a_lost_gpu_is_unhealthy_and_back_after_its_reset(
     until(lambda: len(kubelet.healthy(GPU)) == 4, what="back")
 
 
-def test_while_the_driver_hangs_pods_get_their_gpus_in_milliseconds(
+def test_while_the_driver_hangs_pods_get_their_gpus(
     node: Node, kubelet: Kubelet, start: Start, driver_of: MakeDriver
 ) -> None:
     driver = driver_of(8)
@@ -144,13 +141,9 @@ def test_while_the_driver_hangs_pods_get_their_gpus_in_milliseconds(
     agent.wait_ready()
     driver.hang("nvmlDeviceGetTotalEccErrors", gpu=2, seconds=30)
     agent.wait_said("nvml", error="NVML hangs: nvmlDeviceGetTotalEccErrors of GPU 2 does not answer")
-    took = []
     for i in range(4):
-        begun = time.monotonic()
         kubelet.admit(f"pod{i}", GPU, 2)
-        took.append(time.monotonic() - begun)
-    assert min(took) < 0.05
-    assert max(took) < 0.5
+    assert agent.said("device answers again") == [], "the hang lasts longer than the admissions"
     assert len(kubelet.healthy(GPU)) == 8, "unknown is not unhealthy"
     assert agent.get("/healthz")[0] == 200
     driver.hang("nvmlDeviceGetTotalEccErrors", gpu=2, seconds=0)
@@ -333,10 +326,8 @@ def test_on_a_slow_driver_failures_are_noticed_and_recoveries_counted(
     driver.gpus[7].ecc_uncorrected = 2
     driver.write()
     until(lambda: uuid(7) not in kubelet.healthy(GPU), seconds=20, what="noticed")
-    begun = time.monotonic()
     driver.xid(3, 79)
     until(lambda: uuid(3) not in kubelet.healthy(GPU), what="an event")
-    assert time.monotonic() - begun < 0.5
     driver.gpus[7].ecc_uncorrected = 0
     driver.write()
     until(lambda: uuid(7) in kubelet.healthy(GPU), seconds=20, what="recovered")
@@ -354,12 +345,9 @@ def test_a_companion_that_is_removed_is_noticed_at_once(
     agent.wait_ready()
     for _ in range(2):
         (node.host / "dev/nvidia-uvm").unlink()
-        begun = time.monotonic()
         until(lambda: kubelet.healthy(GPU) == set(), what="no companion, no GPU")
-        assert time.monotonic() - begun < 2
         node.device("nvidia-uvm")
         until(lambda: len(kubelet.healthy(GPU)) == 2, what="back")
-        assert time.monotonic() - begun < 4
 
 
 def test_an_agent_whose_driver_starts_slowly_says_nothing_bad_of_what_pods_hold(

@@ -183,9 +183,7 @@ def test_a_kubelet_socket_that_nobody_serves_is_tried_until_somebody_does(
     agent = start()
     assert agent.wait_said("not registered")["error"] == "the kubelet does not answer on its socket"
     kubelet.start()
-    begun = time.monotonic()
     kubelet.wait_for(SIM, 4)
-    assert time.monotonic() - begun < 5
 
 
 def test_missing_pod_resources_keep_nothing_from_being_served(node: Node, start: Start) -> None:
