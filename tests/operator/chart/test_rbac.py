@@ -43,7 +43,7 @@ def described_rights():
     """
     import device_operator.__main__ as program
 
-    text = program.__doc__.partition("What `run` asks of its ServiceAccount:")[2]
+    text = program.__doc__.partition("Permissions that `run` needs:")[2]
     text = re.sub(r"\n {8,}", " ", text)
     for where, rights in re.findall(r"^ {4}(cluster|its namespace|namespace default) +(.+)$", text, re.MULTILINE):
         for right in filter(None, (part.strip() for part in rights.split(";"))):
