@@ -152,7 +152,7 @@ class Conditions:
         if look.unanswered:
             for entry, _, watched in self._list.parts():
                 if self._speaks_of(look.source, entry, watched):
-                    changed |= self._list.unanswered(watched, look.unanswered, look.cause)
+                    changed |= self._list.unanswered(watched, look.unanswered, look.cause, wall=wall)
             return changed
         self._last[look.source] = look
         for entry in self._rules:
@@ -204,10 +204,10 @@ class Conditions:
         return self.revision != before
 
     def _moment(self, entry: str, part: str, *, wall: datetime) -> datetime:
-        """When a new failure begins: in a later second than any other failure of the device, because times are shown in
-        seconds.
+        """When a new failure begins: in a later second than all else that was shown of the device.
 
-        This also holds when the clock was set back. Otherwise an old acknowledgement would end the new failure.
+        Times are shown in seconds. An acknowledgement of an earlier time, even after the clock was set back, must not
+        end this failure.
         """
         of, known = part.partition("/")[0], []
         for (kind, name), watched in self._list.of_entry(entry).items():
@@ -215,6 +215,7 @@ class Conditions:
                 condition = watched.condition
                 known += [f.since for f in condition.failures]
                 known += [] if condition.ended is None else [condition.ended]
+                known += [] if watched.silent_since is None else [watched.silent_since]
                 known += [] if condition.state.offered else [condition.since]
         if not known or since_text(max(known)) < since_text(wall):
             return wall

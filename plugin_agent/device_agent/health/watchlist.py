@@ -42,14 +42,15 @@ class Record:
 class Watched:
     """One condition. `counted`: when a check counted last, monotonic seconds.
 
-    `unanswered`: why the last check gave no answer, or ''; `silent`: that in one word. `source`: whose driver has
-    spoken of it in this process, or ''.
+    `unanswered`: why the last check gave no answer, or ''; `silent`: that in one word; `silent_since`: since when.
+    `source`: whose driver has spoken of it in this process, or ''.
     """
 
     condition: HealthCondition
     counted: float | None = None
     unanswered: str = ""
     silent: str = ""
+    silent_since: datetime | None = None
     source: str = ""
 
 
@@ -145,16 +146,18 @@ class Watchlist:
         count as one.
         """
         if check.answer is Answer.UNKNOWN:
-            return self.unanswered(watched, check.message or "it gives no answer", check.cause)
-        before, answered = self.revision, self.unanswered(watched, "")
+            return self.unanswered(watched, check.message or "it gives no answer", check.cause, wall=wall)
+        before, answered = self.revision, self.unanswered(watched, "", wall=wall)
         early = watched.counted is not None and now - watched.counted < _TOLERANCE * rules.interval_seconds
         if check.answer is Answer.LOST or not early:
             watched.counted = now
             self.set(watched, checked(watched.condition, check, rules, wall=wall))
         return answered or self.revision != before
 
-    def unanswered(self, watched: Watched, why: str, cause: str = "") -> bool:
+    def unanswered(self, watched: Watched, why: str, cause: str = "", *, wall: datetime) -> bool:
         """Notes why the last check gave no answer, or '' if it gave one. Returns whether that is new."""
         changed = watched.unanswered != why
+        if changed and why:
+            watched.silent_since = wall
         watched.unanswered, watched.silent = why, cause or (DeviceReason.NO_ANSWER if why else "")
         return changed

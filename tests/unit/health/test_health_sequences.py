@@ -129,6 +129,7 @@ BURSTS = st.lists(st.tuples(st.sampled_from(PARTS), st.sampled_from([79, 48, 95,
 
 
 @settings(deadline=None, max_examples=300)
+@example([("look", {0: "good", 1: "good", 2: "good"}), ("hang", None)], [], [], [("GPU-0", 79, 0)], "GPU-0")
 @given(moments, BURSTS, moments, BURSTS, st.sampled_from([u.id for u in UNITS]))
 def test_an_acknowledgement_ends_exactly_what_was_read(before, burst, between, later, read):
     """Between the moment at which an admin reads the inventory and the annotation anything may happen."""
