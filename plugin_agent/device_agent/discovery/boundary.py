@@ -1,8 +1,8 @@
-"""What one object of the node does concerns that object alone.
+"""A fault of one object of the node concerns that object alone.
 
-Whatever goes wrong while one device is read, it is left out with the reason `Unreadable`, and the scan goes on. A tree
-that cannot be read is expected: the message says which path and why. Anything else is a defect of ours: its traceback
-goes to the log, once.
+Whatever goes wrong while one device is read, the device is left out with the reason `Unreadable`, and the scan goes on.
+A tree that cannot be read is expected: the message says which path and why. Any other exception is a defect of ours:
+its traceback is in the log once.
 """
 
 import contextlib
@@ -17,11 +17,11 @@ from device_agent.select.found import FoundDevice
 logger = logging.getLogger(__name__)
 
 _MOST: Final = 1000
-"""Defects logged in the life of the process."""
+"""The most defects that one process logs."""
 
 
 class Boundary:
-    """Kept from scan to scan, so that it knows which defects are in the log."""
+    """Lives from scan to scan, to remember which defects are already logged."""
 
     def __init__(self) -> None:
         self._logged: set[tuple[str, type[Exception]]] = set()
@@ -37,9 +37,9 @@ class Boundary:
         sysfs_path: str | None = None,
         label: str = "",
     ) -> Iterator[None]:
-        """The work on one object, `place` on the node. What it raises makes it a find that is left out.
+        """Runs the work on one object, `place` on the node. An exception becomes a find that is left out.
 
-        `sysfs_path` and `label` are the find's, where they are known.
+        `sysfs_path` and `label`: the find's, where they are known.
         """
         try:
             yield

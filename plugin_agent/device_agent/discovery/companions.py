@@ -20,7 +20,7 @@ from device_agent.runtime.settings import Settings
 
 _DEV: Final = "/dev/"
 _MAX_DIRECTORIES: Final = 32
-"""Directories watched at most; periodic scans see the rest."""
+"""The most directories that are watched. Periodic scans notice the rest."""
 
 
 class NodeWatch:
@@ -45,14 +45,14 @@ class NodeWatch:
         self._edited = asyncio.Event()
 
     def follow(self, document: Document) -> None:
-        """The nodes of this document from now on."""
+        """Follows the nodes of this document from now on."""
         wanted = frozenset(_wanted(document, self._of_drivers))
         if wanted != self._wanted:
             self._wanted = wanted
             self._edited.set()
 
     async def run(self) -> None:
-        """Watches, for ever."""
+        """Watches until it is cancelled."""
         while True:
             self._edited.clear()
             directories = sorted({w.directory for w in self._wanted})[:_MAX_DIRECTORIES]

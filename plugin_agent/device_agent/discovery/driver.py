@@ -14,16 +14,16 @@ from device_agent.discovery.sysfs_tree import SysfsTree
 
 
 class DriverSource(Source, Protocol):
-    """A source made from one answer of a driver's library."""
+    """A source made from one answer of a driver library."""
 
     def vanished(self) -> str:
-        """What to tell an admin of a device that it no longer shows: where to look, what to do."""
+        """Advice for an admin about a device that the library no longer shows: where to look, what to do."""
         ...
 
     def reason(self, *, expected: bool) -> str:
-        """Why it shows no devices, or cannot be believed now; '' where all is well.
+        """Why it shows no devices or its answer cannot be used now; '' if all is well.
 
-        `expected`: the entry had devices before, so that their absence is news on any node.
+        `expected`: the entry had devices before, so their absence is reported on any node.
         """
         ...
 
@@ -41,7 +41,7 @@ class NodeNames:
 
 
 class DriverFeed(Protocol):
-    """A driver's library as the scan loop sees it."""
+    """A driver library as the scan loop sees it."""
 
     @property
     def kind(self) -> str:
@@ -50,19 +50,19 @@ class DriverFeed(Protocol):
 
     @property
     def driver(self) -> str:
-        """What messages call it, such as `the NVIDIA driver`."""
+        """Its name in messages, such as `the NVIDIA driver`."""
         ...
 
     @property
     def nodes(self) -> tuple[NodeNames, ...]:
-        """Device nodes that its tools make without a word of the kernel: when they change, a scan is due."""
+        """Device nodes that its tools create without a kernel event. If they change, a scan is due."""
         ...
 
     @property
     def awaited(self) -> bool:
-        """It was asked for the first time, and has neither answered nor run out of time."""
+        """Whether it was asked for the first time and has neither answered nor timed out."""
         ...
 
     async def for_scan(self, document: Document) -> Opener | None:
-        """What it tells now, or told last when it takes its time; None where no entry asks for its devices."""
+        """Its current answer, or the last one while it takes its time. None: no entry asks for its devices."""
         ...

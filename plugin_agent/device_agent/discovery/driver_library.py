@@ -47,7 +47,7 @@ class DriverHost:
 
 
 class DriverSetup(Protocol):
-    """A driver's library before it is asked anything: what an admin has set for it."""
+    """A driver library before it is opened, as the admin has set it up."""
 
     @property
     def kind(self) -> str:
@@ -59,5 +59,5 @@ class DriverSetup(Protocol):
         ...
 
     def open(self, host: DriverHost, news: DriverNews) -> DriverLibrary:
-        """The library for this process; to be called once."""
+        """Opens the library for this process. Call it once."""
         ...

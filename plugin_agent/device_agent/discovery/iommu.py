@@ -12,7 +12,7 @@ from device_agent.select.found import Group
 
 UNIT: Final = "iommuGroup"
 VFIO_CONTAINER: Final = "vfio/vfio"
-"""Below /dev. Every function on vfio brings it along; it belongs to none."""
+"""Below /dev. Every function on vfio has it, and no function owns it."""
 
 # vfio_dev_driver_allowed and vfio_dev_viable of the kernel's drivers/vfio: these do not stand in a group's way
 _NEUTRAL_DRIVERS: Final = frozenset({"pcieport", "pci-stub"})
@@ -20,7 +20,7 @@ _BRIDGES: Final = ("0604", "0609")
 
 
 class IommuGroups:
-    """Of one node. `unreadable`: (address, group) of functions whose driver nobody can tell."""
+    """The groups of one node. `unreadable`: (address, group) of functions whose driver cannot be read."""
 
     def __init__(self, functions: Iterable[PciFunction], *, unreadable: Iterable[tuple[str, str]] = ()) -> None:
         members: dict[str, list[PciFunction]] = {}
@@ -36,9 +36,9 @@ class IommuGroups:
         }
 
     def of(self, function: PciFunction) -> Group | None:
-        """The group that the function can only be given away with, None when it is no part of a vfio group.
+        """The group with which the function must be given away. None: it is not part of a vfio group.
 
-        A function without a driver counts when another one of its group is bound to vfio: who has the group has it.
+        A function without a driver counts if another one of its group is bound to vfio.
         """
         number = function.iommu_group
         if number is None or is_bridge(function):
@@ -66,5 +66,5 @@ def _group(number: str, members: Iterable[PciFunction], unreadable: Iterable[str
 
 
 def _is_hosts(function: PciFunction) -> bool:
-    """Whether a driver of the host keeps it."""
+    """Whether a host driver uses it."""
     return bool(function.driver) and not function.on_vfio and function.driver not in _NEUTRAL_DRIVERS

@@ -7,11 +7,11 @@ from typing import Final
 logger = logging.getLogger(__name__)
 
 _MOST: Final = 20
-"""Lines for one scan; a bus that goes takes many devices along."""
+"""The most lines for one scan: a bus that disappears takes many devices along."""
 
 
 class ScanErrors:
-    """Compares what each scan could not read with the one before."""
+    """Logs what a scan cannot read, if the scan before could."""
 
     def __init__(self) -> None:
         self._before: Collection[str] = ()

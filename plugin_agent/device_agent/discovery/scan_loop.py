@@ -33,7 +33,7 @@ from device_agent.table.device_table import DeviceTable
 logger = logging.getLogger(__name__)
 
 _HUNG_SECONDS: Final = 5.0
-"""How often a scan that hangs is looked at."""
+"""Seconds between looks at a scan that hangs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +88,11 @@ class ScanLoop:
         self._begun = False
 
     def soon(self) -> None:
-        """Something may have changed."""
+        """Asks for a scan soon: something may have changed."""
         self._hint.set()
 
     async def listen(self) -> None:
-        """Takes the kernel's hints, for ever, or returns where it gives none."""
+        """Takes the kernel's hints until it is cancelled. Returns at once if the kernel gives none."""
         try:
             with UeventSocket() as uevents:
                 await uevents.hints(self.soon, settle=self._settings.hint_coalesce)
@@ -100,7 +100,7 @@ class ScanLoop:
             logger.warning("no uevents, periodic scans alone notice changes", extra={"error": str(error)})
 
     async def run(self) -> None:
-        """Scans, for ever."""
+        """Scans until it is cancelled."""
         while True:
             self._hint.clear()
             if (wanted := self._configuration.wanted) is not None:
@@ -110,7 +110,7 @@ class ScanLoop:
                     await self._hint.wait()
 
     def _pause(self) -> float:
-        """Seconds until the next scan that nothing asks for; `unhealthyWhen` of an entry may want it sooner."""
+        """Seconds until the next periodic scan. Entries with `unhealthyWhen` may need it sooner."""
         if self._worker.busy:
             return _HUNG_SECONDS
         resources = self.in_force.document.resources if self.in_force else ()

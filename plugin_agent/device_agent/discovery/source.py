@@ -1,4 +1,4 @@
-"""What every source of devices is to the scan, and where on the node sources look."""
+"""What all sources of devices have in common, and where on the node they look."""
 
 from pathlib import Path
 from typing import Protocol
@@ -37,5 +37,7 @@ class Source(Protocol):
         ...
 
     def nothing(self, entry: DeviceEntry) -> str:
-        """Where it has looked for an entry that finds nothing, for an admin who may have mistyped; '' if no news."""
+        """Where it looked for an entry without finds, in case the admin mistyped something; '' if there is nothing to
+        say.
+        """
         ...

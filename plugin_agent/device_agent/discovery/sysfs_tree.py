@@ -100,7 +100,7 @@ class SysfsTree:
         return tuple(dict.fromkeys((*self.sys.errors, *self.dev.errors)))
 
     def member(self, directory: str, name: str) -> str | None:
-        """Where the object lies that a class or bus directory links to; None for a control file, or when it is gone.
+        """The object behind a link of a class or bus directory. None: a control file, or it is gone.
 
         Raises:
             UnreadableError: the link is there and cannot be followed.
@@ -314,10 +314,10 @@ class SysfsTree:
         return _Listing(directories=tuple(directories), is_object="uevent" in files, has_node="dev" in files)
 
     def devname(self, path: str) -> str | None:
-        """What the kernel calls an object's node below /dev; None for an object without one.
+        """The kernel's name of an object's node below /dev. None: it has no node.
 
         Raises:
-            UnreadableError: what it says is no name of a node.
+            UnreadableError: the name cannot be that of a node.
         """
         if not self._listing(path).has_node:
             return None

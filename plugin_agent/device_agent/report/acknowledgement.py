@@ -23,15 +23,15 @@ class Acknowledgement:
         self._table = table
         self._changed = changed
         self._taken: dict[str, str] = {}
-        """Item -> the words with which it was taken."""
+        """Item -> the reply it got when it was taken."""
 
     @property
     def expected(self) -> bool:
-        """Whether an admin may have a word to say: something is wrong with a physical device."""
+        """Whether an acknowledgement is possible: something is wrong with a physical device."""
         return self._table.broken
 
     def read(self, annotation: str) -> None:
-        """What the annotation says now, or ''."""
+        """Takes the annotation's text, or ''."""
         changed, replies = self._table.acknowledge(annotation, now=time.monotonic(), wall=datetime.now(tz=UTC))
         before, self.text = self.text, "; ".join(map(self._words, replies))
         self._taken = {r.item: self._taken[r.item] for r in replies if r.item in self._taken}

@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 OWNER_KIND: Final = "DevicePluginConfig"
 MAX_TEXT: Final = 512
-"""Characters of a message: a node has many devices and one object."""
+"""The most characters of a message: a node may have many devices, and the object is bounded."""
 MAX_STATUS_TEXT: Final = 2048
 MAX_VALUE: Final = 4096
 """Characters of an attribute's value, a path or a find's name, as the CRD has it."""
@@ -48,7 +48,7 @@ MAX_HOLDERS: Final = 16
 _ENVELOPE: Final = 2048
 """Bytes for what is not in the lists: names, hashes, brackets."""
 _ORDER: Final = {DeviceHealth.UNHEALTHY: 0, DeviceHealth.UNKNOWN: 1, DeviceHealth.HEALTHY: 2}
-"""In a cut list the broken devices are what somebody looks for."""
+"""Order in a cut list: broken devices first, because those are looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ def new_object(identity: AgentIdentity) -> dict[str, Any]:
 
 
 class _Room:
-    """The bytes that are left."""
+    """Counts the bytes that are left."""
 
     def __init__(self, limit: int) -> None:
         self._left = limit
@@ -160,7 +160,7 @@ class _Room:
         return value
 
     def take(self, items: Iterable[T]) -> tuple[T, ...]:
-        """The items that fit, up to the first that does not; what comes after it is not even made."""
+        """The items that fit, up to the first that does not. Later items are not even encoded."""
         taken = []
         for item in items:
             if not self.fits(_size(encode(item)) + 1):
@@ -169,7 +169,7 @@ class _Room:
         return tuple(taken)
 
     def fits(self, size: int) -> bool:
-        """Whether so many bytes are left; they are taken from here on."""
+        """Takes so many bytes. Returns whether they were left."""
         if size > self._left:
             return False
         self._left -= size

@@ -97,7 +97,7 @@ class Reporter:
         self._failures = 0
 
     def changed(self) -> None:
-        """The table or what is beside it may have changed."""
+        """Asks for a report: the table or something beside it may have changed."""
         self._changed.set()
 
     async def run(self) -> None:
@@ -123,7 +123,7 @@ class Reporter:
                     await self._changed.wait()
 
     async def _read(self) -> None:
-        """An acknowledgement alone: what was written is as it was."""
+        """Reads the acknowledgement only; the inventory that was written is still true."""
         self._read_at = time.monotonic()
         with contextlib.suppress(ApiCallError, TimeoutError, WorkerBusyError):
             self._acknowledged(

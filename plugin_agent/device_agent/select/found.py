@@ -77,11 +77,11 @@ class FoundDevice:
 
     @property
     def hardware(self) -> str:
-        """What tells it from everything else on the node."""
+        """The name that tells it from everything else on the node."""
         return self.sysfs_path or f"{self.source}:{self.title}"
 
     def unmet(self, match: Match) -> str | None:
-        """How it fails a match, None when it matches; an attribute that is absent never does."""
+        """Why it fails a match. None: it matches. An absent attribute never matches."""
         value = self.attributes.get(match.attribute)
         if value is None:
             return f"{match.attribute} is absent"

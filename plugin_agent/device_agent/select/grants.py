@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 OWN_PERMISSIONS: Final = "rw"
-"""Of own nodes that no entry of deviceNodes speaks of."""
+"""Permissions of own nodes that no entry of deviceNodes selects."""
 
 _SAFE = re.compile(r"[A-Za-z0-9._:@+-]+")
 
@@ -107,7 +107,7 @@ def each(
 
 
 def text(template: str, attributes: Mapping[str, str]) -> str:
-    """`template` with all but `{position}` rendered, as a template.
+    """`template` with everything rendered but `{position}`, as a template.
 
     Raises:
         MissingAttributeError: the device lacks an attribute.
@@ -168,7 +168,7 @@ def _parsed(template: str) -> Template:
 
 
 def _directory(template: str) -> str:
-    """The directory that a path's literal beginning names, with its slash."""
+    """The directory in a path's literal beginning, with its final slash."""
     prefix = escaped(_parsed(template).prefix)
     return prefix[: prefix.rfind("/") + 1]
 

@@ -40,7 +40,7 @@ def unit_attribute(resource: Resource, find: FoundDevice) -> str:
 
 
 class Grouping:
-    """Of one entry. `exists`: whether a companion's host path is there."""
+    """Groups the finds of one entry. `exists`: whether a companion's host path is there."""
 
     def __init__(self, resource: Resource, *, exists: Callable[[str], bool], exclude: Exclude) -> None:
         self._resource = resource
@@ -75,7 +75,9 @@ class Grouping:
             yield attribute, value, tuple(finds)
 
     def _twin(self, attribute: str, first: FoundDevice, second: FoundDevice) -> str | None:
-        """The unit that tells two devices apart which their value does not and should; None when grouping is meant."""
+        """The unit that would tell two devices apart if they share a value by mistake. None: they are grouped on
+        purpose.
+        """
         if apart := attributes.apart(attribute):
             same = first.attributes.get(apart) == second.attributes.get(apart)
             return None if same else apart
@@ -106,7 +108,9 @@ class Grouping:
         )
 
     def _problem(self, finds: Finds) -> Problem | None:
-        """The first member's that concerns the entry: where it gives out no nodes, a missing one is no trouble."""
+        """The problem of the first member that concerns the entry. A missing node is no problem if the entry gives out
+        no nodes.
+        """
         gives_nodes = self._resource.inject.own_nodes is not OwnNodes.NONE
         for find in finds:
             if problem := find.problem or (find.node_problem if gives_nodes else None):
@@ -115,7 +119,7 @@ class Grouping:
         return None
 
     def _unfit(self, finds: Finds) -> str:
-        """What of unhealthyWhen the first bad member matches: one bad member makes the unit unhealthy."""
+        """The match of unhealthyWhen for the first bad member. One bad member makes the unit unhealthy."""
         for find in finds:
             for i, match in enumerate(self._resource.health.unhealthy_when):
                 if find.unmet(match) is None:
@@ -142,7 +146,7 @@ class Grouping:
 
 
 def _hardware(finds: Finds) -> tuple[str, ...]:
-    """What the finds are, and what can only be given away with them."""
+    """The hardware of the finds, with everything that can only be given away with them."""
     groups = {find.group.name: find.group.paths for find in finds if find.group is not None}
     return tuple(sorted({find.hardware for find in finds}.union(*groups.values())))
 

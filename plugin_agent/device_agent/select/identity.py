@@ -1,4 +1,4 @@
-"""What tells one allocatable device from another, and how long that lasts. Pure."""
+"""Identity: what tells one allocatable device from another, and whether that survives a reboot. Pure."""
 
 from collections.abc import Iterable
 
@@ -9,14 +9,14 @@ from device_agent.select.unit import Unit
 
 
 def identity(attribute: str, finds: Iterable[FoundDevice]) -> Identity:
-    """Whether a unit that was made by `attribute` has the same id after the next boot."""
+    """Whether a unit made by `attribute` has the same id after the next boot."""
     if attribute == "name" and all(find.stable_name for find in finds):
         return Identity.STABLE
     return Identity.VOLATILE if attributes.is_volatile(attribute) else Identity.STABLE
 
 
 def better_unit(find: FoundDevice) -> str:
-    """The attribute that tells the find best from others: the hint for whoever chose one that does not."""
+    """The attribute that tells the find best from others, as a hint for the admin."""
     return next((a for a in attributes.TELLING if a in find.attributes), "name")
 
 

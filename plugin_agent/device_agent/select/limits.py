@@ -19,7 +19,7 @@ from device_agent.select.unit import Unit
 
 @dataclass(slots=True)
 class Taken:
-    """What the entries so far have taken. `names`: resource name -> entry; `refused`: name or entry -> why not."""
+    """What earlier entries have taken. `names`: resource name -> entry. `refused`: name or entry -> why."""
 
     ids: TakenIds = field(default_factory=TakenIds)
     names: dict[str, str] = field(default_factory=dict)
@@ -27,7 +27,7 @@ class Taken:
 
 
 class Limits:
-    """Of one entry. `held`: ids in use, which `maxDevices` never exchanges."""
+    """The limits of one entry. `held`: ids in use, which `maxDevices` never exchanges."""
 
     def __init__(self, resource: Resource, taken: Taken, *, held: frozenset[str], exclude: Exclude) -> None:
         self._resource = resource
@@ -37,7 +37,7 @@ class Limits:
         self._held_numbers = held_numbers(held) if resource.max_devices else {}
 
     def within(self, made: Iterable[Made]) -> tuple[Unit, ...]:
-        """Those that the node takes, in the order of their ids; they are taken from here on."""
+        """The units within the limits, in the order of their ids. They count as taken from now on."""
         kept = self._within_max(self._unique(made))
         kept = self._within_ids(self._within_names(kept))
         for one in kept:

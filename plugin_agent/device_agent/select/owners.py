@@ -32,7 +32,7 @@ class Owner:
 
 
 class Owners:
-    """Who has which sysfs paths and nodes. First come, first served."""
+    """Which find owns which sysfs paths and nodes. The first find wins."""
 
     def __init__(self) -> None:
         # one owner for each source and group answers every question about a place
@@ -73,5 +73,5 @@ class Owners:
 
 
 def own_nodes(find: FoundDevice) -> tuple[str, ...]:
-    """The nodes that nobody else may have beside the find."""
+    """The find's nodes that are not shared by design."""
     return tuple(node for node in find.nodes if node not in find.shared_nodes)

@@ -72,11 +72,11 @@ class _Entry:
         return self._limits.within(list(self._grouping.made(viable)))
 
     def looked(self, places: Sequence[str]) -> None:
-        """Where the sources of an entry that finds nothing have looked; most nodes of a pool may lack the device."""
+        """Notes where the sources of an entry without finds have looked. Most nodes of a pool may lack the device."""
         self._of_sources({i: place for i, place in enumerate(places) if place}, ExclusionReason.NOTHING_FOUND)
 
     def failed(self, why: Mapping[int, str]) -> None:
-        """Which of its sources could not look at all."""
+        """Notes which sources of the entry could not look at all."""
         self._of_sources(why, ExclusionReason.UNREADABLE)
 
     def _of_sources(self, messages: Mapping[int, str], reason: ExclusionReason) -> None:
@@ -145,12 +145,14 @@ class _Entry:
         return None
 
     def _taken(self, find: FoundDevice, number: int) -> Owner | None:
-        """Takes the hardware, or names who has it. `number`: of the source within the resource's devices."""
+        """Takes the hardware. Returns its earlier owner if there is one. `number`: of the source within the resource's
+        devices.
+        """
         group = find.group.name if find.group is not None else None
         return self._node.owners.take(find, Owner(self._resource.name, entry=number, label=find.title, group=group))
 
     def _viable(self, selected: Sequence[FoundDevice]) -> Iterator[FoundDevice]:
-        """Without the devices whose group cannot be given away, or not as a whole."""
+        """The finds without those whose group cannot be given away as a whole."""
         values: dict[str, set[str]] = {}
         for find in selected:
             if find.group is not None:
