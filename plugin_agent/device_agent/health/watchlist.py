@@ -69,7 +69,7 @@ class Watchlist:
         return self._watched.keys()
 
     def of_entry(self, entry: str) -> Mapping[Name, Watched]:
-        """All conditions of an entry, as a copy: it may change during the iteration."""
+        """All conditions of an entry. It is the mapping itself, which may change during an iteration."""
         return self._watched.get(entry, {})
 
     def get(self, entry: str, name: Name) -> Watched | None:

@@ -23,7 +23,7 @@ from device_agent.table.usage import UNSEEN_SECONDS, Usage
 FORGET_SECONDS: Final = UNSEEN_SECONDS
 """A claim that is no longer offered is forgotten when a List begun this much later shows it free."""
 CROWD: Final = 20_000
-"""Above this number, claims that are no longer offered are forgotten at once: names and ids may change with every plug.
+"""Above this number, claims no longer offered need not wait that long: names and ids may change with each plug.
 """
 
 _Value = TypeVar("_Value")
