@@ -85,7 +85,7 @@ class Telemetry:
             for resource in inventory.resources:
                 key = (inventory.pool_name, resource.name)
                 # the agent offers a device of unknown health, and counts it as healthy
-                figures.devices[*key, DeviceHealth.HEALTHY] += max(0, resource.healthy - resource.unknown)
+                figures.devices[*key, DeviceHealth.HEALTHY] += resource.answering
                 figures.devices[*key, DeviceHealth.UNHEALTHY] += max(0, resource.devices - resource.healthy)
                 figures.devices[*key, DeviceHealth.UNKNOWN] += resource.unknown
                 figures.capacity[key] += resource.capacity

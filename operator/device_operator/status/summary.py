@@ -188,7 +188,7 @@ def _resources(reports: Iterable[NodeReport]) -> list[ResourceTotals]:
                 total,
                 nodes=total.nodes + bool(r.devices),
                 devices=total.devices + r.devices,
-                healthy=total.healthy + (max(r.healthy - r.unknown, 0) if report.served or report.grace else 0),
+                healthy=total.healthy + (r.answering if report.served or report.grace else 0),
                 unhealthy=total.unhealthy + max(r.devices - r.healthy, 0),
                 capacity=total.capacity + r.capacity,
                 allocated=total.allocated + r.allocated,
@@ -256,7 +256,7 @@ def _node(report: NodeReport) -> NodeStatus:
             NodeResource(
                 name=r.name,
                 devices=r.devices,
-                healthy=max(r.healthy - r.unknown, 0),
+                healthy=r.answering,
                 capacity=r.capacity,
                 allocated=r.allocated,
             )

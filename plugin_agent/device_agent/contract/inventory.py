@@ -75,6 +75,11 @@ class InventoryResource:
     message: str = field(default="", metadata=ABSENT_IF_EMPTY)
 
     @property
+    def answering(self) -> int:
+        """Healthy devices whose last check had an answer: the others are Unknown, and count as healthy nowhere."""
+        return max(self.healthy - self.unknown, 0)
+
+    @property
     def entry_name(self) -> str:
         """The entry, or the resource's own name where the two are one."""
         return self.entry or self.name
