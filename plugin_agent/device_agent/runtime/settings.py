@@ -8,7 +8,7 @@ class SettingError(ValueError):
     """A setting that does not exist or is no number."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Settings:
     """Seconds, where nothing else is said."""
 
