@@ -1,0 +1,156 @@
+"""What an Allocate answer says of itself: which hardware the container is given under which ids. Pure.
+
+The kubelet keeps each answer in its own record, and uses it at every start of the container. So an agent that starts
+later, with another configuration or of another object, reads there what a pod really has (`kubelet/checkpoint.py`).
+The text is one annotation for each resource. With a key common to all resources the kubelet would log a conflict
+(pkg/kubelet/cm/devicemanager/pod_devices.go, deviceRunContainerOptions). It reaches the container runtime's metadata;
+pods cannot read it.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import field
+from functools import lru_cache
+from typing import Any, Final
+
+from device_agent.contract.codec import ShapeError, decode, encode
+from device_agent.contract.inventory import Identity
+from device_agent.contract.values import dataclass
+from device_agent.select.unit import Grants, Unit
+
+PREFIX: Final = "grant.device-operator.io/"
+MAX_BYTES: Final = 4096
+"""Of one annotation. Devices beyond are left out; their device nodes still stand in the answer."""
+_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class GrantedDevice:
+    """A device as it was when a container got it. The fields are those of `select.unit.Unit`.
+
+    `exclusive`: nobody else may have the hardware meanwhile. `nodes`: its own device nodes, host path -> number such as
+    `c4:64`, '' where it was not read.
+    """
+
+    id: str
+    entry: str
+    value: str
+    identity: Identity
+    source: str
+    hardware: tuple[str, ...]
+    exclusive: bool
+    nodes: Mapping[str, str] = field(default_factory=dict)
+    numa_node: int | None = None
+    parts: tuple[str, ...] = ()
+
+    def unit(self, *, resource: str, entry: str) -> Unit:
+        """The device as a unit that cannot be given to anybody."""
+        return Unit(
+            entry=entry,
+            resource=resource,
+            id=self.id,
+            value=self.value,
+            identity=self.identity,
+            source=self.source,
+            attributes={},
+            nodes=(),
+            grants=Grants(),
+            hardware=self.hardware,
+            own_nodes=self.nodes,
+            numa_node=self.numa_node,
+            parts=self.parts,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GrantNote:
+    """The content of one annotation.
+
+    `owner`: uid of the DevicePluginConfig. `boot`: of the node; numbers of device nodes are of that boot alone.
+    `ids`: id -> (device's id, index of the replica). `devices`: by their id. Some may have been left out.
+    """
+
+    owner: str
+    boot: str
+    ids: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    devices: Mapping[str, GrantedDevice] = field(default_factory=dict)
+
+
+def key_of(resource: str) -> str:
+    """The annotation's name for a resource."""
+    return PREFIX + hashlib.sha256(resource.encode()).hexdigest()[:16]
+
+
+def device_text(unit: Unit, *, exclusive: bool) -> str:
+    """One device as JSON. It takes tens of microseconds, so callers keep it: a pod waits for the answer."""
+    device = GrantedDevice(
+        id=unit.id,
+        entry=unit.entry,
+        value=unit.value,
+        identity=unit.identity,
+        source=unit.source,
+        hardware=unit.hardware,
+        exclusive=exclusive,
+        nodes=unit.own_nodes,
+        numa_node=unit.numa_node,
+        parts=unit.parts,
+    )
+    return _json(encode(device))
+
+
+class NoteWriter:
+    """Writes the annotations of one agent. `owner` and `boot` as in `GrantNote`."""
+
+    def __init__(self, *, owner: str, boot: str) -> None:
+        self._head = f'{{"v":{_VERSION},"owner":{_json(owner)},"boot":{_json(boot)},"ids":{{'
+
+    def write(
+        self, resource: str, ids: Iterable[tuple[str, str, int]], text_of: Callable[[str], str]
+    ) -> tuple[str, str]:
+        """(name, value) of the annotation. `ids`: (id, id of its device, index of the replica); `text_of`: device id ->
+        `device_text`.
+        """
+        names: list[str] = []
+        devices: dict[str, str] = {}
+        size = len(self._head) + len('},"devices":{}}')
+        for i, device, replica in sorted(ids):
+            name = f"{_quoted(i)}:[{_quoted(device)},{replica}]"
+            text = "" if device in devices else f"{_quoted(device)}:{text_of(device)}"
+            size += len(name) + len(text) + 2
+            if size > MAX_BYTES:
+                break
+            names.append(name)
+            if text:
+                devices[device] = text
+        return key_of(resource), f'{self._head}{",".join(names)}}},"devices":{{{",".join(devices.values())}}}}}'
+
+
+def read_note(text: str) -> GrantNote | None:
+    """The content of an annotation's value. None: it is none of ours, or of a version that this agent cannot read."""
+    try:
+        data: Any = json.loads(text)
+        if not isinstance(data, dict) or data.get("v") != _VERSION:
+            return None
+        devices = {
+            str(name): decode(GrantedDevice, device, path=f"devices.{name}", lenient=True)
+            for name, device in data["devices"].items()
+        }
+        ids = {
+            str(i): (device, replica)
+            for i, (device, replica) in data["ids"].items()
+            if device in devices and type(replica) is int
+        }
+        owner, boot = data["owner"], data["boot"]
+    except (ShapeError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    return GrantNote(str(owner), str(boot), ids, devices)
+
+
+@lru_cache(maxsize=4096)
+def _quoted(text: str) -> str:
+    return json.dumps(text)
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))

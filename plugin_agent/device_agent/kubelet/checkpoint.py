@@ -1,0 +1,141 @@
+"""The kubelet's own record of what it gave to which container. Nobody else writes it; this agent only reads it.
+
+`kubelet_internal_checkpoint` lies beside the plugins' sockets (pkg/kubelet/cm/devicemanager: checkpoint/checkpoint.go,
+manager.go writeCheckpoint; of one form from 1.32 to 1.36). The kubelet replaces it after each Allocate of a container
+and after each device list from any plugin:
+
+    {"Data": {"PodDeviceEntries": [{"PodUID", "ContainerName", "ResourceName", "DeviceIDs": {"<NUMA node>": [ids]},
+     "AllocResp": base64 of ContainerAllocateResponse}] or null, "RegisteredDevices": {...} or null}, "Checksum": n}
+
+The checksum is over Go's own print of the data; nobody outside the kubelet can compute it. A torn file is no JSON.
+"""
+
+import base64
+import binascii
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
+
+from device_agent.allocate import grant
+from device_agent.contract.values import dataclass
+from device_agent.kubelet.proto import deviceplugin_pb2 as dp
+from device_agent.table.grants import Grant
+
+FILE: Final = "kubelet_internal_checkpoint"
+MAX_BYTES: Final = 256 * 1024 * 1024
+"""110 pods with 20,000 ids each are a tenth of it."""
+
+_PCI = re.compile(r"(?<![0-9a-fA-F:])[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7](?![0-9a-fA-F])")
+_UUID = re.compile(
+    r"(?<![0-9A-Za-z])(?:[A-Z]+-)?[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
+    r"(?![0-9a-fA-F])"
+)
+
+
+class RecordError(Exception):
+    """The record is there and tells nothing. The message says why, in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """Which file it is: a number of an inode comes again, so the time counts as well."""
+
+    inode: int
+    mtime_ns: int
+    size: int
+
+
+def stamp(directory: Path) -> Stamp | None:
+    """The record's file as it is now; None: there is none. It blocks on the disk.
+
+    Raises:
+        RecordError: it cannot be looked at.
+    """
+    try:
+        found = os.stat(directory / FILE)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise RecordError(f"{FILE}: {error.strerror or error}") from error
+    return Stamp(found.st_ino, found.st_mtime_ns, found.st_size)
+
+
+def read(directory: Path) -> tuple[Grant, ...]:
+    """All that the kubelet has given and not taken back; nothing when there is no record yet. It blocks on the disk.
+
+    Raises:
+        RecordError: it cannot be read, or is of a form that is not known here.
+    """
+    path = directory / FILE
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise RecordError(f"{FILE}: {error.strerror or error}") from error
+    if len(raw) > MAX_BYTES:
+        raise RecordError(f"{FILE}: it is longer than {MAX_BYTES:,} bytes")
+    return parse(raw)
+
+
+def parse(raw: bytes) -> tuple[Grant, ...]:
+    """The grants in the bytes of a record, in their order.
+
+    Raises:
+        RecordError: the bytes are of a form that is not known here.
+    """
+    try:
+        data: Any = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"{FILE}: it is no JSON, perhaps torn: {_short(error)}") from error
+    try:
+        entries = data["Data"]["PodDeviceEntries"]
+        return tuple(_grant(entry) for entry in entries or ())
+    except (KeyError, TypeError, ValueError, AttributeError, binascii.Error, DecodeError) as error:
+        raise RecordError(f"{FILE}: its form is not known to this agent: {_short(error)}") from error
+
+
+def _grant(entry: Mapping[str, Any]) -> Grant:
+    resource, by_node = str(entry["ResourceName"]), entry["DeviceIDs"]
+    ids = tuple(sorted({str(i) for ids in (by_node or {}).values() for i in ids or ()}))
+    answer = dp.ContainerAllocateResponse()
+    answer.ParseFromString(base64.b64decode(entry["AllocResp"] or "", validate=True))
+    note = grant.read_note(answer.annotations.get(grant.key_of(resource), ""))
+    return Grant(
+        pod=str(entry["PodUID"]),
+        container=str(entry["ContainerName"]),
+        resource=resource,
+        ids=ids,
+        note=note,
+        nodes=tuple(sorted({device.host_path for device in answer.devices})),
+        # a note says all; of others the strings tell which hardware is meant
+        words=frozenset(_words((*ids, *_strings(answer)))) if note is None else frozenset(),
+    )
+
+
+def _strings(answer: dp.ContainerAllocateResponse) -> Iterator[str]:
+    """All text of an answer but the paths of its nodes."""
+    yield from answer.envs.values()
+    yield from answer.annotations.values()
+    for mount in answer.mounts:
+        yield mount.host_path
+    for device in answer.cdi_devices:
+        yield device.name
+
+
+def _words(texts: Iterable[str]) -> Iterator[str]:
+    """PCI addresses and UUIDs in the texts, as vendors' plugins write them into ids and variables."""
+    for text in texts:
+        for address in _PCI.findall(text):
+            yield address.lower()
+        yield from _UUID.findall(text)
+
+
+def _short(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:160]
