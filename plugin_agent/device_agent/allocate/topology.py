@@ -2,7 +2,7 @@
 
 Two facts decide: the links between physical devices, which a driver library lists, and the PCI path. A sysfs path
 names the bridges and switches above a device. Both are facts about pairs, not attributes of one device. So the device
-table keeps the links beside the units. It makes one `Affinity` per resource, again when its devices or the links change.
+table keeps the links beside the units. It makes one `Affinity` per resource, and again when devices or links change.
 
 A pair's score is `LINK` for each NVLink plus its PCIe `Level`. Devices with equal scores form one group: the virtual
 functions of a card, the partitions of a device, the devices at one switch. So the table and the search stay small,
