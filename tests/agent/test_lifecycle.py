@@ -240,7 +240,7 @@ def test_whatever_the_nodes_disk_does_at_a_start_devices_are_served_and_it_is_to
     until(lambda: told in api.objects.get("lab.node-1", {}).get("status", {}).get("healthError", ""), what="told")
     node.configure(document(simulated(count=5)))
     kubelet.wait_for(SIM, 5)
-    assert agent.said("a task failed") == agent.said("a task failed and is started again") == []
+    assert agent.said("a task failed") == agent.said("a task failed and is restarted") == []
     assert agent.terminate() == 0
 
 
@@ -314,7 +314,7 @@ def test_metrics_name_what_an_alert_needs(node: Node, start: Start, kubelet: Kub
         (["serve", "--listen", "nowhere"], {}, "must read HOST:PORT"),
         (["serve", "--set", "scan_interval"], {}, "must read NAME=NUMBER"),
         (["serve", "--set", "patience=1"], {}, "scan_interval, "),
-        (["serve", "--set", "heartbeat=long"], {}, "heartbeat: 'long' is no number"),
+        (["serve", "--set", "heartbeat=long"], {}, "heartbeat: 'long' is not a number"),
         (["serve", "--report", "api"], {}, "needs NODE_NAME, CONFIG_NAME, CONFIG_UID, POOL_NAME"),
         (["serve", "--report", "none"], {"LOG_LEVEL": "Loud"}, "LOG_LEVEL=Loud: must be one of Debug, Info"),
         (

@@ -4,7 +4,6 @@ import contextlib
 import shutil
 import socket
 import threading
-import time
 
 import grpc
 import pytest
@@ -92,9 +91,13 @@ def test_the_old_stream_is_ended_before_registering_at_a_replaced_socket(
     until(lambda: kubelet.registered(SIM) == 2, what="registered again")
     assert old.ended.is_set()
     kubelet.wait_for(SIM, 4)
-    # that it stays so: the end of the old stream has not taken the new one along
+    # the old stream ended before the new registration, so its end does not remove the new one
     client = kubelet.clients[SIM]
-    assert not client.ended.wait(0.5)
+    node.configure(document(simulated(count=5)))
+    kubelet.wait_for(SIM, 5)
+    assert kubelet.clients[SIM] is client
+    assert not client.ended.is_set()
+    assert kubelet.registered(SIM) == 2
 
 
 def test_a_removed_socket_is_made_again(node: Node, start: Start, kubelet: Kubelet) -> None:
@@ -148,14 +151,12 @@ def test_a_refusal_is_explained_and_tried_again(
     agent.wait_ready()
 
 
-def test_refusals_are_tried_again_ever_more_slowly_and_logged_once(node: Node, start: Start, kubelet: Kubelet) -> None:
+def test_refusals_are_tried_again_and_logged_once(node: Node, start: Start, kubelet: Kubelet) -> None:
     kubelet.fail_register = "no"
     node.configure(document(simulated()))
     agent = start(settings={"retry_first": 0.02, "retry_max": 0.2})
     errors = f'device_agent_registration_errors_total{{resource="{SIM}"}}'
-    begun = time.monotonic()
     until(lambda: (agent.metric(errors) or 0) >= 6, what="six attempts")
-    assert time.monotonic() - begun > 0.3, "the sixth comes 0.62 s after the first"
     attempts = [r for r in agent.log if r["message"] == "not registered"]
     assert [r["level"] for r in attempts if r["level"] != "debug"] == ["warning"]
 
@@ -217,15 +218,16 @@ def test_holders_are_asked_for_again_soon_when_the_first_answer_fails(
 def test_the_rate_limit_of_pod_resources_is_respected(node: Node, start: Start, kubelet: Kubelet) -> None:
     kubelet.fail_list = grpc.StatusCode.RESOURCE_EXHAUSTED
     node.configure(document(simulated()))
-    agent = start(settings={"holders_backoff": 60})
+    agent = start(settings={"holders_backoff": 600, "allocatable_poll": 0.1})
     kubelet.wait_for(SIM, 4)
     agent.wait_said("holders are unknown")
     asked = kubelet.list_calls
     kubelet.fail_list = None
     for pod in ("a", "b", "c"):
         kubelet.admit(pod, SIM, 1)
-    # three Allocates, each of which would have asked soon; at most one question was under way
-    time.sleep(0.5)
+    # each of the three Allocates would have asked soon; at most one question was under way
+    others = kubelet.allocatable_calls
+    until(lambda: kubelet.allocatable_calls > others + 10, what="another question, many times")
     assert kubelet.list_calls - asked <= 1
 
 

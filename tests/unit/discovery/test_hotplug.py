@@ -95,19 +95,30 @@ async def test_a_burst_is_one_hint_and_what_comes_later_another(scripted: Script
         task.cancel()
 
 
-async def test_a_hint_waits_for_the_rest_of_a_burst(scripted: Scripted):
-    taken: asyncio.Queue[int] = asyncio.Queue()
+async def test_uevents_during_the_settle_time_belong_to_the_same_hint(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+):
+    turn = asyncio.sleep
+    order: list[str] = []
+
+    async def settling(_: float) -> None:
+        order.append("settles")
+        if order == ["settles"]:
+            scripted.send("tty")
+        while scripted._socket.senders:
+            await turn(0)
+        order.append("all are read")
+
+    monkeypatch.setattr(asyncio, "sleep", settling)
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
-        task = group.create_task(
-            scripted.hints(lambda: taken.put_nowait(sent - len(scripted._socket.senders)), settle=0.5)
-        )
-        sent = 1
+        task = group.create_task(scripted.hints(lambda: order.append("hint")))
         scripted.send("usb")
-        await asyncio.sleep(0.05)
-        sent = 2
-        scripted.send("tty")
-        assert await taken.get() == 2
+        while "hint" not in order:
+            await turn(0)
+        for _ in range(10):  # a second hint would come within a few turns
+            await turn(0)
         task.cancel()
+    assert order == ["settles", "all are read", "hint"]
 
 
 async def test_an_overflow_is_a_hint(scripted: Scripted):

@@ -35,7 +35,7 @@ def server_of(table: DeviceTable, resource: str = NAME) -> ResourceServer:
 
 
 @pytest.mark.parametrize("turns", range(4))
-async def test_a_start_that_is_given_up_leaves_neither_a_socket_nor_an_error(
+async def test_a_cancelled_start_leaves_no_socket_and_logs_no_error(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, turns: int
 ) -> None:
     """A resource may go while its server starts."""
