@@ -27,6 +27,7 @@ from device_agent.health.memory import HEALTH
 from device_agent.kubelet import sockets
 from device_agent.kubelet.allocatable import Allocatable
 from device_agent.kubelet.podresources import HolderPoll, PodResources
+from device_agent.kubelet.record_watch import RecordWatch, Settling
 from device_agent.kubelet.registration import KubeletDirectory, Registration
 from device_agent.kubelet.served_names import ServedNames
 from device_agent.options import Options
@@ -39,15 +40,15 @@ from device_agent.runtime.directory_watch import DirectoryWatch
 from device_agent.runtime.metrics import Metrics, ResourceCount
 from device_agent.runtime.probes import ProbeServer
 from device_agent.runtime.supervision import Supervisor
-from device_agent.select.unit import Selection
 from device_agent.store.configuration import CONFIG, MountedConfiguration
 from device_agent.store.keeper import Keeper
 from device_agent.store.node_store import NodeStore, boot_id
 from device_agent.store.sweeper import Sweeper
-from device_agent.table.claims import CLAIMS
 from device_agent.table.device_table import DeviceTable
-from device_agent.table.holders import Holders
-from device_agent.table.memory import ClaimMemory, HealthMemory
+from device_agent.table.grants import GRANTS
+from device_agent.table.holders import Listing
+from device_agent.table.kubelet_view import Reading
+from device_agent.table.memory import GrantMemory, HealthMemory
 from device_agent.table.snapshot import Health
 
 logger = logging.getLogger(__name__)
@@ -78,7 +79,12 @@ class Agent:
         self._worth_telling = asyncio.Event()
         self._metrics = Metrics(version=options.identity.version)
         self._probes = ProbeServer(options.listen, metrics=self._metrics, healthy_within=settings.healthy_within)
-        self._table = DeviceTable(Document(resources=()), fault_rules={d.kind: d.fault_rule for d in options.drivers})
+        self._table = DeviceTable(
+            Document(resources=()),
+            owner=options.owner,
+            boot=boot_id(roots.proc),
+            fault_rules={d.kind: d.fault_rule for d in options.drivers},
+        )
         self._configuration = MountedConfiguration(
             options.config, seconds=settings.scan_deadline, changed=self._configuration_changed
         )
@@ -96,12 +102,12 @@ class Agent:
     def _keep_on_node(self, store: NodeStore) -> None:
         settings, config = self._settings, self._configuration
         health = HealthMemory(self._table, changed=self._changed)
-        claims = self._claims = ClaimMemory(self._table, changed=self._changed, ask=self._ask_soon)
+        grants = GrantMemory(self._table, changed=self._changed)
         self._config_keeper = Keeper(store, CONFIG, config, settings=settings, told=config.kept_badly)
         self._health_keeper = Keeper(store, HEALTH, health, settings=settings, told=self._kept_badly)
-        self._claim_keeper = Keeper(store, CLAIMS, claims, settings=settings, told=self._kept_badly)
-        self._keepers = (self._config_keeper, self._health_keeper, self._claim_keeper)
-        self._sweeper = Sweeper(store, {CONFIG: None, HEALTH: None, CLAIMS: claims.in_use}, settings=settings)
+        self._grant_keeper = Keeper(store, GRANTS, grants, settings=settings, told=self._kept_badly)
+        self._keepers = (self._config_keeper, self._health_keeper, self._grant_keeper)
+        self._sweeper = Sweeper(store, (CONFIG, HEALTH, GRANTS), settings=settings)
 
     def _look_at_node(self, roots: Roots) -> None:
         settings = self._settings
@@ -117,7 +123,6 @@ class Agent:
             settings=settings,
             calls=ScanCalls(
                 first=self._first_holders,
-                before=self._keep_claims,
                 in_force=self._configured,
                 applied=self._scanned,
             ),
@@ -167,8 +172,16 @@ class Agent:
             options.pod_resources, deadline=settings.holders_deadline, itself=options.pod
         )
         self._allocatable = Allocatable(options.pod_resources, settings=settings)
-        self._holders = HolderPoll(
-            self._pod_resources, ours=self._table.could_serve, deliver=self._holders_known, settings=settings
+        self._holders = HolderPoll(self._pod_resources, deliver=self._listed, settings=settings)
+        self._record = RecordWatch(
+            self._directory, deliver=self._recorded, resent=self._served.sent_at, settings=settings
+        )
+        self._settling = Settling(
+            doubtful=self._table.doubtful,
+            ask=self._holders.ask,
+            resend=self._served.resend,
+            look=self._record.look,
+            settings=settings,
         )
         self._reporter = (
             report.Reporter(
@@ -230,9 +243,6 @@ class Agent:
         self._scans.soon()
         self._configured()
 
-    async def _keep_claims(self, document: Document, selection: Selection) -> None:
-        await self._claim_keeper.write_ahead(lambda: self._claims.claim(document, selection))
-
     def _kept_badly(self, _problem: str) -> None:
         self._publish_soon()
 
@@ -246,10 +256,12 @@ class Agent:
         """Held ids must be in the first list, found or not. But the kubelet is not kept waiting."""
         try:
             async with asyncio.timeout(self._settings.holders_first):
-                await self._holders.ask()
+                await asyncio.gather(self._record.look(), self._holders.ask())
         except TimeoutError:
             self._holders.soon()
         self._tasks.keep("holders", self._holders.run)
+        self._tasks.keep("record", self._record.run)
+        self._tasks.keep("settling", self._settling.run)
 
     def _scanned(self, scan: Applied) -> None:
         if not self._offering:
@@ -274,10 +286,19 @@ class Agent:
 
     # Changes of the table
 
-    def _holders_known(self, holders: Holders | None, begun: float) -> None:
-        self._metrics.pod_resources(available=holders is not None)
-        changed = self._table.apply_holders(holders, begun=begun, now=time.monotonic(), wall=datetime.now(tz=UTC))
+    def _listed(self, listing: Listing | None, begun: float) -> None:
+        self._metrics.pod_resources(available=listing is not None)
+        changed = self._table.apply_listing(listing, begun=begun, now=time.monotonic(), wall=datetime.now(tz=UTC))
         self._changed(changed)
+        self._settling.stirred()
+
+    def _recorded(self, reading: Reading) -> None:
+        self._changed(self._table.apply_record(reading, now=time.monotonic(), wall=datetime.now(tz=UTC)))
+        self._settling.stirred()
+
+    def _allocated(self, _resource: str, _ids: tuple[str, ...]) -> None:
+        self._holders.soon()
+        self._settling.stirred()
 
     def _changed(self, names: frozenset[str]) -> None:
         """The lists of these resources changed, came or went."""
@@ -306,7 +327,7 @@ class Agent:
             settings=self._settings,
             metrics=self._metrics,
             allocatable=self._allocatable.ask,
-            allocated=self._holders.allocated,
+            allocated=self._allocated,
             changed=self._publish_soon,
         )
 

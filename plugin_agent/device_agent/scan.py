@@ -98,7 +98,7 @@ def scan_json(
     """
     scanner = Scanner(roots)
     findings = scanner.scan(document, drivers=drivers)
-    selection = select(document, findings, exists=scanner.exists)
+    selection = select(document, findings, dev=scanner.device_nodes())
     return {
         "devices": [_device(unit) for unit in selection.units],
         "excluded": [

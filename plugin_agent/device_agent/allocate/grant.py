@@ -29,8 +29,8 @@ _VERSION: Final = 1
 class GrantedDevice:
     """A device as it was when a container got it. The fields are those of `select.unit.Unit`.
 
-    `exclusive`: nobody else may have the hardware meanwhile. `nodes`: its own device nodes, host path -> number such as
-    `c4:64`, '' where it was not read.
+    `exclusive`: nobody else may have the hardware meanwhile. `nodes`: those of its own device nodes that the
+    container got, path -> number such as `char/4:64`, '' where it has none.
     """
 
     id: str
@@ -64,19 +64,29 @@ class GrantedDevice:
 
 
 @dataclass(frozen=True, slots=True)
+class GrantedId:
+    """Of which device an id is, and which of its replicas."""
+
+    device: str
+    replica: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class GrantNote:
     """The content of one annotation.
 
     `owner`: uid of the DevicePluginConfig. `boot`: of the node; numbers of device nodes are of that boot alone.
-    `ids`: id -> (device's id, index of the replica). `devices`: by their id. Some may have been left out.
+    `ids` and `devices` by id; some may have been left out.
     """
 
+    version: int
     owner: str
     boot: str
-    ids: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    ids: Mapping[str, GrantedId] = field(default_factory=dict)
     devices: Mapping[str, GrantedDevice] = field(default_factory=dict)
 
 
+@lru_cache(maxsize=1024)
 def key_of(resource: str) -> str:
     """The annotation's name for a resource."""
     return PREFIX + hashlib.sha256(resource.encode()).hexdigest()[:16]
@@ -84,6 +94,7 @@ def key_of(resource: str) -> str:
 
 def device_text(unit: Unit, *, exclusive: bool) -> str:
     """One device as JSON. It takes tens of microseconds, so callers keep it: a pod waits for the answer."""
+    given = {node.host_path for node in unit.grants.nodes}
     device = GrantedDevice(
         id=unit.id,
         entry=unit.entry,
@@ -92,7 +103,7 @@ def device_text(unit: Unit, *, exclusive: bool) -> str:
         source=unit.source,
         hardware=unit.hardware,
         exclusive=exclusive,
-        nodes=unit.own_nodes,
+        nodes={path: number for path, number in unit.own_nodes.items() if path in given},
         numa_node=unit.numa_node,
         parts=unit.parts,
     )
@@ -103,26 +114,24 @@ class NoteWriter:
     """Writes the annotations of one agent. `owner` and `boot` as in `GrantNote`."""
 
     def __init__(self, *, owner: str, boot: str) -> None:
-        self._head = f'{{"v":{_VERSION},"owner":{_json(owner)},"boot":{_json(boot)},"ids":{{'
+        self._head = f'{{"version":{_VERSION},"owner":{_json(owner)},"boot":{_json(boot)},"ids":{{'
 
     def write(
-        self, resource: str, ids: Iterable[tuple[str, str, int]], text_of: Callable[[str], str]
+        self, resource: str, ids: Iterable[tuple[str, GrantedId]], text_of: Callable[[str], str]
     ) -> tuple[str, str]:
-        """(name, value) of the annotation. `ids`: (id, id of its device, index of the replica); `text_of`: device id ->
-        `device_text`.
-        """
+        """(name, value) of the annotation, the JSON of a `GrantNote`. `text_of`: device id -> its `device_text`."""
         names: list[str] = []
         devices: dict[str, str] = {}
         size = len(self._head) + len('},"devices":{}}')
-        for i, device, replica in sorted(ids):
-            name = f"{_quoted(i)}:[{_quoted(device)},{replica}]"
-            text = "" if device in devices else f"{_quoted(device)}:{text_of(device)}"
+        for i, of in sorted(ids, key=lambda item: item[0]):
+            name = f'{_quoted(i)}:{{"device":{_quoted(of.device)},"replica":{of.replica}}}'
+            text = "" if of.device in devices else f"{_quoted(of.device)}:{text_of(of.device)}"
             size += len(name) + len(text) + 2
             if size > MAX_BYTES:
                 break
             names.append(name)
             if text:
-                devices[device] = text
+                devices[of.device] = text
         return key_of(resource), f'{self._head}{",".join(names)}}},"devices":{{{",".join(devices.values())}}}}}'
 
 
@@ -130,21 +139,12 @@ def read_note(text: str) -> GrantNote | None:
     """The content of an annotation's value. None: it is none of ours, or of a version that this agent cannot read."""
     try:
         data: Any = json.loads(text)
-        if not isinstance(data, dict) or data.get("v") != _VERSION:
+        if not isinstance(data, dict) or data.get("version") != _VERSION:
             return None
-        devices = {
-            str(name): decode(GrantedDevice, device, path=f"devices.{name}", lenient=True)
-            for name, device in data["devices"].items()
-        }
-        ids = {
-            str(i): (device, replica)
-            for i, (device, replica) in data["ids"].items()
-            if device in devices and type(replica) is int
-        }
-        owner, boot = data["owner"], data["boot"]
-    except (ShapeError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        note = decode(GrantNote, data, path="note", lenient=True)
+    except (ShapeError, ValueError, RecursionError):
         return None
-    return GrantNote(str(owner), str(boot), ids, devices)
+    return note if all(of.device in note.devices for of in note.ids.values()) else None
 
 
 @lru_cache(maxsize=4096)

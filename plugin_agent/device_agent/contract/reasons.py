@@ -79,6 +79,11 @@ class DeviceReason(Word):
         "A pod holds the hardware under another name, id or number of replicas, or through another object; the "
         "message names them. It is offered again when that pod is gone. A restart of the agent does not help.",
     )
+    KUBELET_FORGOT = (
+        "KubeletForgot",
+        "The kubelet lost its record, for example in a power cut, and takes the device for free. The pod in the message "
+        "still has it. Delete that pod: the kubelet knows its successor.",
+    )
     DUPLICATE_IDENTITY = (
         "DuplicateIdentity",
         "Another device has the same id. Choose a unit that tells the two apart, such as usb.port.",

@@ -46,13 +46,9 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class ScanCalls:
-    """`first`: awaited before the first scan. `before`: each scan's devices, awaited before they are offered.
-
-    `in_force`: a configuration came in force. `applied`: each scan.
-    """
+    """`first`: awaited before the first scan. `in_force`: a configuration came in force. `applied`: each scan."""
 
     first: Callable[[], Awaitable[None]]
-    before: Callable[[Document, Selection], Awaitable[None]]
     in_force: Callable[[], None]
     applied: Callable[[Applied], None]
 
@@ -139,7 +135,6 @@ class ScanLoop:
             return
         self._metrics.scanned(seconds=time.monotonic() - begun)
         self._complain(errors)
-        await self._calls.before(wanted.document, selection)
         changed = self._table.apply_selection(selection, now=time.monotonic(), wall=datetime.now(tz=UTC))
         if wanted is not self.in_force:
             self.in_force = wanted
@@ -156,7 +151,7 @@ class ScanLoop:
     ) -> tuple[Selection, tuple[str, ...]]:
         """In the scan's thread: it reads the node's files."""
         findings = self._scanner.scan(document, drivers=drivers, known=known)
-        return select(document, findings, exists=self._scanner.exists, held=held), findings.errors
+        return select(document, findings, dev=self._scanner.device_nodes(), held=held), findings.errors
 
     def _complain(self, errors: tuple[str, ...]) -> None:
         if errors:

@@ -9,13 +9,13 @@ from device_agent.contract.document import Document, Resource
 from device_agent.discovery.boundary import Boundary
 from device_agent.discovery.driver import DriverSource, Opener
 from device_agent.discovery.files import DeviceFiles
-from device_agent.discovery.host_tree import DevTree
+from device_agent.discovery.host_tree import DevTree, UnreadableError
 from device_agent.discovery.pci import PciFunctions
 from device_agent.discovery.simulated import SimulatedDevices
 from device_agent.discovery.source import Roots, Source
 from device_agent.discovery.sysfs import SysfsObjects
 from device_agent.discovery.sysfs_tree import SysfsTree
-from device_agent.select.found import Findings, FoundDevice
+from device_agent.select.found import DeviceNodes, Findings, FoundDevice
 
 SOURCES: Final[Mapping[str, Callable[[SysfsTree], Source]]] = {
     attributes.PCI: PciFunctions,
@@ -51,9 +51,18 @@ class Scanner:
         """
         return _Scan(SysfsTree(self._roots, self._boundary), document, drivers).findings(known)
 
-    def exists(self, host_path: str) -> bool:
-        """Whether a companion such as /dev/net/tun is there: a device node, or a directory of some."""
-        return DevTree(self._roots.dev).exists(host_path.removeprefix("/dev/"))
+    def device_nodes(self) -> DeviceNodes:
+        """The node's /dev, for companions such as /dev/net/tun and for the numbers of device nodes."""
+        dev = DevTree(self._roots.dev)
+
+        def number(host_path: str) -> str:
+            try:
+                real = dev.real(host_path.removeprefix("/dev/"))
+            except UnreadableError:
+                return ""
+            return (dev.number(real) if real else None) or ""
+
+        return DeviceNodes(exists=lambda host_path: dev.exists(host_path.removeprefix("/dev/")), number=number)
 
 
 class _Scan:

@@ -9,7 +9,7 @@ from typing import Final
 
 from device_agent.health.passing_on import of_another_process
 from device_agent.health.watchlist import Kind, Record
-from device_agent.store.section import Others, Section
+from device_agent.store.section import Section
 
 HEALTH: Final = Section(
     name="health",
@@ -18,7 +18,7 @@ HEALTH: Final = Section(
     what="the devices' health",
     forgotten="devices that have failed may be offered",
     until_reboot=True,
-    others=Others.AT_START,
+    others_at_start=True,
     shared=("kind", Kind.PART),
 )
 """Only parts are shared: a part is the same for all objects. Checks and scans of units belong to their own object."""

@@ -13,9 +13,7 @@ The checksum is over Go's own print of the data; nobody outside the kubelet can 
 import base64
 import binascii
 import json
-import os
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,17 +22,11 @@ from google.protobuf.message import DecodeError
 from device_agent.allocate import grant
 from device_agent.contract.values import dataclass
 from device_agent.kubelet.proto import deviceplugin_pb2 as dp
-from device_agent.table.grants import Grant
+from device_agent.table.grants import Grant, hardware_words
 
 FILE: Final = "kubelet_internal_checkpoint"
 MAX_BYTES: Final = 256 * 1024 * 1024
 """110 pods with 20,000 ids each are a tenth of it."""
-
-_PCI = re.compile(r"(?<![0-9a-fA-F:])[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7](?![0-9a-fA-F])")
-_UUID = re.compile(
-    r"(?<![0-9A-Za-z])(?:[A-Z]+-)?[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
-    r"(?![0-9a-fA-F])"
-)
 
 
 class RecordError(Exception):
@@ -57,7 +49,7 @@ def stamp(directory: Path) -> Stamp | None:
         RecordError: it cannot be looked at.
     """
     try:
-        found = os.stat(directory / FILE)
+        found = (directory / FILE).stat()
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -115,7 +107,7 @@ def _grant(entry: Mapping[str, Any]) -> Grant:
         note=note,
         nodes=tuple(sorted({device.host_path for device in answer.devices})),
         # a note says all; of others the strings tell which hardware is meant
-        words=frozenset(_words((*ids, *_strings(answer)))) if note is None else frozenset(),
+        words=hardware_words((*ids, *_strings(answer))) if note is None else (),
     )
 
 
@@ -127,14 +119,6 @@ def _strings(answer: dp.ContainerAllocateResponse) -> Iterator[str]:
         yield mount.host_path
     for device in answer.cdi_devices:
         yield device.name
-
-
-def _words(texts: Iterable[str]) -> Iterator[str]:
-    """PCI addresses and UUIDs in the texts, as vendors' plugins write them into ids and variables."""
-    for text in texts:
-        for address in _PCI.findall(text):
-            yield address.lower()
-        yield from _UUID.findall(text)
 
 
 def _short(error: Exception) -> str:

@@ -108,6 +108,7 @@ class ResourceServer:
         self._turn = asyncio.Event()
         self._books: list[tuple[dp.AllocateRequest, float]] = []
         self._ending = False
+        self._again = False
         self._quiet = asyncio.Event()
 
     async def start(self, directory: Path, *, owner: str) -> None:
@@ -181,6 +182,12 @@ class ResourceServer:
         """Sends the list if it differs from what the kubelet has."""
         self._wake()
 
+    def resend(self) -> bool:
+        """Sends the whole list again, new or not. False: no stream is open."""
+        self._again = self.streams > 0
+        self._wake()
+        return self._again
+
     def _wake(self) -> None:
         turn, self._turn = self._turn, asyncio.Event()
         turn.set()
@@ -215,12 +222,15 @@ class ResourceServer:
         Unhealthy.
         """
         devices = self._table.listed(self.resource)
+        again, self._again = self._again, False
         if devices != sent:
             fitting = self._fitting(devices, sent or ())
             if fitting is None:
                 return sent
             devices, answer = fitting
-        if devices != sent:
+        elif again:
+            answer = device_list(devices)
+        if devices != sent or again:
             await context.write(answer)
             self.sent, self.sent_at = devices, time.monotonic()
             self._metrics.list_sent(self.resource)
@@ -264,6 +274,8 @@ class ResourceServer:
     def _one_container(self, ids: Sequence[str]) -> injection.ContainerResponse:
         units = self._table.units_of(self.resource, ids)
         response = injection.respond(self._table.entry(self.resource), units)
+        name, note = self._table.note(self.resource, ids)
+        response.annotations[name] = note
         self._table.handed_out(self.resource, ids, now=time.monotonic())
         return response
 

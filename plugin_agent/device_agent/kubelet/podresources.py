@@ -8,7 +8,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +18,7 @@ import grpc.aio
 from device_agent.kubelet import rpc
 from device_agent.kubelet.proto import podresources_pb2 as pr
 from device_agent.runtime.settings import Settings
-from device_agent.table.holders import Holder, Holders
+from device_agent.table.holders import Holder, Listing
 
 logger = logging.getLogger(__name__)
 
@@ -35,20 +35,21 @@ class PodResourcesError(Exception):
         self.limited = limited
 
 
-def holders(answer: pr.ListPodResourcesResponse, *, ours: Callable[[str], bool]) -> Holders:
-    """Of one List: resource -> id -> its containers, for our resources alone; several for an id shared in time."""
+def listing(answer: pr.ListPodResourcesResponse) -> Listing:
+    """One List: who has what, of every plugin; several containers for an id that is shared in time."""
     found: dict[str, dict[str, list[Holder]]] = {}
     for pod in answer.pod_resources:
         for container in pod.containers:
             for devices in container.devices:
-                if not ours(devices.resource_name):
-                    continue
                 holder = Holder(namespace=pod.namespace, pod=pod.name, container=container.name)
                 ids = found.setdefault(devices.resource_name, {})
                 for device in devices.device_ids:
                     if holder not in (those := ids.setdefault(device, [])):
                         those.append(holder)
-    return {resource: {i: tuple(those) for i, those in ids.items()} for resource, ids in found.items()}
+    return Listing(
+        holders={resource: {i: tuple(those) for i, those in ids.items()} for resource, ids in found.items()},
+        pods=frozenset((pod.namespace, pod.name) for pod in answer.pod_resources),
+    )
 
 
 class PodResources:
@@ -65,8 +66,8 @@ class PodResources:
         self._itself = itself
         self._channel: grpc.aio.Channel | None = None
 
-    async def list(self, *, ours: Callable[[str], bool]) -> Holders:
-        """Who holds ids of our resources.
+    async def list(self) -> Listing:
+        """Who holds which ids.
 
         Raises:
             PodResourcesError: no kubelet, no answer in time, the rate limit, or a list that is not complete.
@@ -81,9 +82,10 @@ class PodResources:
             raise PodResourcesError(
                 _explained(error), limited=error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
             ) from error
-        if self._itself and self._itself not in ((pod.namespace, pod.name) for pod in answer.pod_resources):
+        told = listing(answer)
+        if self._itself and self._itself not in told.pods:
             raise PodResourcesError("the kubelet has not yet heard of all its pods")
-        return holders(answer, ours=ours)
+        return told
 
     async def close(self) -> None:
         channel, self._channel = self._channel, None
@@ -100,32 +102,23 @@ def _explained(error: grpc.aio.AioRpcError) -> str:
 class HolderPoll:
     """Asks every 10 to 30 s, soon after an Allocate, and soon after answers begin to fail; hands each answer on.
 
-    `ours`: whether a resource is one of this agent's. `deliver(answer or None, begun)`: monotonic seconds at
-    which the question was put.
+    `deliver(answer or None, begun)`: monotonic seconds at which the question was put.
     """
 
     def __init__(
         self,
         service: PodResources,
         *,
-        ours: Callable[[str], bool],
-        deliver: Callable[[Holders | None, float], None],
+        deliver: Callable[[Listing | None, float], None],
         settings: Settings,
     ) -> None:
         self._service = service
-        self._ours = ours
         self._deliver = deliver
         self._settings = settings
         self._soon = asyncio.Event()
-        self._awaited: set[tuple[str, str]] = set()
         self._follow_ups = _FOLLOW_UPS
         self._limited = False
         self._told: str | None = None
-
-    def allocated(self, resource: str, ids: Iterable[str]) -> None:
-        """Ids were handed out: asks soon, because their container will appear. Plain init containers never appear."""
-        self._awaited.update((resource, i) for i in ids)
-        self.soon()
 
     def soon(self) -> None:
         """Asks soon instead of at the next interval."""
@@ -136,7 +129,7 @@ class HolderPoll:
         """One question, one delivery."""
         begun = time.monotonic()
         try:
-            answer = await self._service.list(ours=self._ours)
+            answer = await self._service.list()
         except PodResourcesError as error:
             if self._told is None:
                 self._follow_ups = _FOLLOW_UPS
@@ -150,7 +143,6 @@ class HolderPoll:
         if self._told is not None:
             logger.info("holders are known again")
             self._told = None
-        self._awaited = {(resource, i) for resource, i in self._awaited if i not in answer.get(resource, {})}
         self._deliver(answer, begun)
 
     async def run(self) -> None:
@@ -164,9 +156,7 @@ class HolderPoll:
         if self._limited:
             await asyncio.sleep(settings.holders_backoff * random.uniform(0.5, 1))  # noqa: S311 - spreads load
             return
-        waiting = self._awaited or self._told is not None
-        if not self._soon.is_set() and not (waiting and self._follow_ups > 0):
-            self._awaited.clear()
+        if not self._soon.is_set() and not (self._told is not None and self._follow_ups > 0):
             interval = random.uniform(settings.holders_poll_min, settings.holders_poll_max)  # noqa: S311 - as above
             try:
                 async with asyncio.timeout(interval):

@@ -231,6 +231,15 @@ class Registration:
         self._server.refresh()
         self._wake.set()
 
+    def resend(self) -> bool:
+        """Sends the whole list again, new or not. False: no stream is open."""
+        return self._server.resend()
+
+    @property
+    def sent_at(self) -> float:
+        """When its list was last sent, monotonic seconds; 0: never."""
+        return self._server.sent_at
+
     def compare(self, kubelet: Ids, *, begun: float) -> None:
         """Takes what the kubelet has. A name that another plugin serves is left to it; a name that it gave up is taken
         back.

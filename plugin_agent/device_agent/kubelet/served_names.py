@@ -61,6 +61,16 @@ class ServedNames:
             else:
                 self._registrations[name].look()  # its options may be others now
 
+    def resend(self) -> None:
+        """Has one list sent again, whichever: the kubelet writes its record after each."""
+        for registration in self._registrations.values():
+            if registration.resend():
+                return
+
+    def sent_at(self) -> float | None:
+        """When a list was last sent, monotonic seconds; None: none was."""
+        return max((registration.sent_at for registration in self._registrations.values()), default=0.0) or None
+
     def missing(self) -> tuple[str, ...]:
         """Names that are served and not registered, each with the reason."""
         none = RegistrationState(registered=False, since=None, message="not tried yet")

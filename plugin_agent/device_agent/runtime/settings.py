@@ -54,6 +54,16 @@ class Settings:
     holders_deadline: float = 5.0
     holders_backoff: float = 30.0
     """Pause after RESOURCE_EXHAUSTED: all clients of the node share the rate limit."""
+    record_coalesce: float = 0.01
+    """A burst of changes in the kubelet's directory is one look at its record."""
+    record_deadline: float = 5.0
+    """A disk that takes longer to give the record is told; it is tried again at the next change."""
+    settle_first: float = 1.0
+    """How long an id may be in doubt before the kubelet is asked and told again: the record shows most of them."""
+    settle_wait: float = 2.1
+    """Above `table.usage.SETTLE_SECONDS`: between a list that was sent again and the look at the record."""
+    settle_max: float = 300.0
+    """Between looks for doubts that stay, such as the surplus ids of an init container."""
     allocatable_poll: float = 30.0
     """Between checks whether the kubelet has our devices, or another plugin's under our resource's name."""
     allocatable_deadline: float = 1.0

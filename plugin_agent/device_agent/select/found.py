@@ -3,7 +3,7 @@
 A source hands over everything that selection must know of a device. So selection knows no source and no vendor.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 
 from device_agent.contract.document import Match
@@ -15,6 +15,18 @@ Problem = tuple[DeviceReason, str]
 """(reason, message of one line): why a device that was found cannot work."""
 LeftOut = tuple[ExclusionReason, str]
 """(reason, message of one line): why the device is not what was asked for, or why that cannot be determined."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceNodes:
+    """Questions about paths below the node's /dev.
+
+    `exists`: whether the path leads to a device node or a directory. `number`: of the node, such as `char/10:232`, ''
+    where it has none.
+    """
+
+    exists: Callable[[str], bool]
+    number: Callable[[str], str] = lambda _path: ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +86,11 @@ class FoundDevice:
     def title(self) -> str:
         """What people call it."""
         return self.label or self.name
+
+    @property
+    def own_nodes(self) -> tuple[str, ...]:
+        """Its nodes that are not shared by design."""
+        return tuple(node for node in self.nodes if node not in self.shared_nodes)
 
     @property
     def hardware(self) -> str:

@@ -14,7 +14,7 @@ from device_agent.contract.reasons import ExclusionReason
 from device_agent.contract.template import parse_template
 from device_agent.contract.values import dataclass
 from device_agent.select import grants
-from device_agent.select.found import FoundDevice, Problem
+from device_agent.select.found import DeviceNodes, FoundDevice, Problem
 from device_agent.select.grants import UnusableDeviceError
 from device_agent.select.identity import better_unit, identity
 from device_agent.select.unit import Unit
@@ -40,11 +40,11 @@ def unit_attribute(resource: Resource, find: FoundDevice) -> str:
 
 
 class Grouping:
-    """Groups the finds of one entry. `exists`: whether a companion's host path is there."""
+    """Groups the finds of one entry. `dev`: asked about the node's device nodes."""
 
-    def __init__(self, resource: Resource, *, exists: Callable[[str], bool], exclude: Exclude) -> None:
+    def __init__(self, resource: Resource, *, dev: DeviceNodes, exclude: Exclude) -> None:
         self._resource = resource
-        self._exists = exists
+        self._dev = dev
         self._exclude = exclude
         self._exclusive = resource.ownership is Ownership.EXCLUSIVE
 
@@ -87,7 +87,7 @@ class Grouping:
 
     def _unit(self, attribute: str, value: str, finds: Finds) -> Unit:
         resource = self._resource
-        granted, problem = grants.render(resource.inject, finds, exists=self._exists)
+        granted, problem = grants.render(resource.inject, finds, exists=self._dev.exists)
         numa = {f.numa_node for f in finds if f.numa_node is not None}
         return Unit(
             entry=resource.name,
@@ -105,6 +105,7 @@ class Grouping:
             problem=self._problem(finds) or problem,
             unfit=self._unfit(finds),
             parts=tuple(sorted({part for f in finds for part in f.parts})),
+            own_nodes={node: self._dev.number(node) for f in finds for node in f.own_nodes},
         )
 
     def _problem(self, finds: Finds) -> Problem | None:

@@ -42,7 +42,7 @@ class Owners:
 
     def take(self, find: FoundDevice, owner: Owner) -> Owner | None:
         """Takes the find's hardware, or gives the earlier owner of any of it."""
-        paths, nodes = self._paths(find, owner), own_nodes(find)
+        paths, nodes = self._paths(find, owner), find.own_nodes
         for path in paths:
             for earlier in self._related(path, owner):
                 if not earlier.same_group(owner):
@@ -70,8 +70,3 @@ class Owners:
         if (same := self._places.at(path)) is not None:
             yield same
         yield from (other for _, other in self._places.related(path) if not other.same_source(owner))
-
-
-def own_nodes(find: FoundDevice) -> tuple[str, ...]:
-    """The find's nodes that are not shared by design."""
-    return tuple(node for node in find.nodes if node not in find.shared_nodes)

@@ -5,13 +5,13 @@ of it there: a device that the entry keeps for the host (maxDevices) or cannot u
 What it owns is made into units by `grouping`, as many as `limits` lets it have.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
 from device_agent.contract.document import Document, Ownership, Resource
 from device_agent.contract.reasons import ExclusionReason
-from device_agent.select.found import Findings, FoundDevice, LeftOut
+from device_agent.select.found import DeviceNodes, Findings, FoundDevice, LeftOut
 from device_agent.select.grouping import Grouping, unit_attribute
 from device_agent.select.kernel_names import natural
 from device_agent.select.limits import Limits, Taken
@@ -23,19 +23,19 @@ def select(
     document: Document,
     findings: Findings,
     *,
-    exists: Callable[[str], bool],
+    dev: DeviceNodes,
     held: frozenset[str] = frozenset(),
 ) -> Selection:
     """The units of every entry, and a reason for each find that is in none.
 
-    `exists`: whether a companion's host path is there. `held`: ids in use, which `maxDevices` never exchanges.
+    `dev`: asked about the node's device nodes. `held`: ids in use, which `maxDevices` never exchanges.
     The same findings give the same selection in whatever order the file system listed them.
     """
-    exists = cache(exists)
+    dev = DeviceNodes(exists=cache(dev.exists), number=dev.number)
     node = _Node()
     units: list[Unit] = []
     for number, (resource, found) in enumerate(zip(document.resources, findings.by_entry, strict=True)):
-        entry = _Entry(resource, node, exists=exists, held=held)
+        entry = _Entry(resource, node, dev=dev, held=held)
         units += entry.units(found)
         entry.looked(findings.nothing.get(number, ()))
         entry.failed({i: why for (resource_number, i), why in findings.failed.items() if resource_number == number})
@@ -60,11 +60,11 @@ class _Node:
 class _Entry:
     """One resource entry at work on its finds."""
 
-    def __init__(self, resource: Resource, node: _Node, *, exists: Callable[[str], bool], held: frozenset[str]) -> None:
+    def __init__(self, resource: Resource, node: _Node, *, dev: DeviceNodes, held: frozenset[str]) -> None:
         self._resource = resource
         self._node = node
         self._exclusive = resource.ownership is Ownership.EXCLUSIVE
-        self._grouping = Grouping(resource, exists=exists, exclude=self._exclude)
+        self._grouping = Grouping(resource, dev=dev, exclude=self._exclude)
         self._limits = Limits(resource, node.taken, held=held, exclude=self._exclude)
 
     def units(self, found: Sequence[Sequence[FoundDevice]]) -> tuple[Unit, ...]:

@@ -51,7 +51,8 @@ class Unit:
     `hardware`: the members' sysfs paths (or their source and name where they have none), sorted.
     `problem`: (reason, message) that makes it Unhealthy, such as CompanionMissing. `unfit`: what of the entry's
     `health.unhealthyWhen` it matches, for an admin, or ''. `parts`: what its driver speaks of when it tells of
-    failures: physical devices, and parts of them as paths.
+    failures: physical devices, and parts of them as paths. `own_nodes`: those of `nodes` that no other device has by
+    design, path -> number such as `char/4:64`, '' where it has none.
     """
 
     entry: str
@@ -69,6 +70,7 @@ class Unit:
     problem: tuple[DeviceReason, str] | None = None
     unfit: str = ""
     parts: tuple[str, ...] = ()
+    own_nodes: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from typing import Final, Generic, Protocol, TypeVar
 from device_agent.runtime.settings import Settings
 from device_agent.runtime.worker import Worker, WorkerBusyError
 from device_agent.store.node_store import KeptFile, NodeStore, OtherFiles
-from device_agent.store.section import Others, Section
+from device_agent.store.section import Section
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ class Keeper(Generic[T]):
         self._refused = True
         """This object's file may have what is not known: it must not be written over."""
         self._others: Mapping[str, KeptFile[T]] = {}
-        self._others_read = section.others is Others.NEVER
+        self._others_read = not section.others_at_start
         self._attempted: tuple[T, ...] = ()
         """What was written last, by a call that may have come back too late to say so."""
         self._kept: int | None = memory.revision
@@ -101,24 +101,6 @@ class Keeper(Generic[T]):
             self._recalled = True
         if not done:
             self._wake.set()
-
-    async def write_ahead(self, add: Callable[[], None]) -> None:
-        """What `add` adds to the memory is on the disk when this returns, or the disk is too slow or refuses."""
-        end = time.monotonic() + self._settings.store_wait
-        try:
-            async with asyncio.timeout(self._settings.store_wait):
-                await self._turn.acquire()
-        except TimeoutError:
-            add()
-            self.stirred()
-            return
-        try:
-            await self._look(end=end)
-            add()
-            if not await self._keep(end=end):
-                self._wake.set()
-        finally:
-            self._turn.release()
 
     def stirred(self) -> None:
         """The memory may have something new."""
@@ -154,7 +136,7 @@ class Keeper(Generic[T]):
         if own is None:
             return False
         self._take(own)
-        if self.section.others is Others.ALWAYS or not self._others_read:
+        if not self._others_read:
             found = await self._ask(lambda: self._store.read_others(self.section, others), end=end)
             if found is None:
                 return False

@@ -5,7 +5,6 @@ it, written and read by its own fields (`contract.codec`). `bootId` is only ther
 """
 
 import json
-from enum import Enum, auto
 from typing import Any, Final, Generic, TypeVar
 
 from device_agent.contract.codec import decode, encode
@@ -21,21 +20,14 @@ class SectionError(ValueError):
     """The bytes are not a file of this section. The message is one line."""
 
 
-class Others(Enum):
-    """When the files of other objects are read."""
-
-    NEVER = auto()
-    AT_START = auto()
-    ALWAYS = auto()
-
-
 @dataclass(frozen=True, slots=True)
 class Section(Generic[T]):
     """`name`: of the directory. `item`: the dataclass. `version`: of its fields; a file of another one is not read.
 
     `what`: the items, for messages. `forgotten`: what may happen without them, for messages.
-    `until_reboot`: a file of another boot holds nothing. `shared`: (field, value) of the items that other objects'
-    agents read; None: all. `max_others`: so many files of other objects are read, the newest.
+    `until_reboot`: a file of another boot holds nothing. `others_at_start`: files of other objects are read once.
+    `shared`: (field, value) of the items that other objects' agents read; None: all.
+    `max_others`: so many files of other objects are read, the newest.
     """
 
     name: str
@@ -45,7 +37,7 @@ class Section(Generic[T]):
     forgotten: str
     max_bytes: int = MAX_BYTES
     until_reboot: bool = False
-    others: Others = Others.NEVER
+    others_at_start: bool = False
     shared: tuple[str, str] | None = None
     max_others: int = 256
 

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -18,7 +18,7 @@ from device_agent.runtime.settings import Settings
 from device_agent.runtime.worker import Worker, WorkerBusyError
 from device_agent.store.files import UnusableFileError, read_whole, stamp_of
 from device_agent.store.node_store import NodeStore, is_object_file
-from device_agent.store.section import Section, SectionError, boot_of
+from device_agent.store.section import Section, boot_of
 
 logger = logging.getLogger(__name__)
 
@@ -29,17 +29,11 @@ _UNFINISHED_SECONDS: Final = 86_400.0
 _NANO: Final = 1e-9
 
 
-InUse = Callable[[], Callable[[Any], bool]]
-"""Asked on the loop before each round: which items of a section somebody still needs."""
-
-
-def sweep(
-    store: NodeStore, section: Section[T], *, in_use: Callable[[T], bool] | None, now: float, age: float
-) -> list[str]:
+def sweep(store: NodeStore, section: Section[T], *, now: float, age: float) -> list[str]:
     """Removes useless files of other objects, and touches this one's. Returns the names of those that went.
 
-    `now`: epoch; `age`: seconds without a touch after which a file has no agent. `in_use` None: nobody needs the items
-    then. Where a reboot ends the items, files of another boot go at once and those of this boot stay.
+    `now`: epoch; `age`: seconds without a touch after which a file has no agent. Where a reboot ends the items, files
+    of another boot go at once and those of this boot stay.
 
     Raises:
         OSError: the directory cannot be read.
@@ -57,7 +51,7 @@ def sweep(
         elif section.until_reboot:
             useless = _of_another_boot(path, section, boot=store.boot)
         else:
-            useless = now - modified >= age and _unused(path, section, in_use)
+            useless = now - modified >= age
         if useless and _remove(path):
             went.append(f"{section.name}/{path.name}")
     return went
@@ -81,18 +75,6 @@ def _of_another_boot(path: Path, section: Section[T], *, boot: str) -> bool:
     return bool(boot) and boot_of(raw) not in ("", boot)
 
 
-def _unused(path: Path, section: Section[T], in_use: Callable[[T], bool] | None) -> bool:
-    if in_use is None:
-        return True
-    try:
-        raw, _ = read_whole(path, limit=section.max_bytes)
-        return not any(map(in_use, section.parse(raw, boot_id="")))
-    except (SectionError, UnusableFileError):
-        return True
-    except OSError:
-        return False
-
-
 def _remove(path: Path) -> bool:
     try:
         path.unlink()
@@ -104,9 +86,9 @@ def _remove(path: Path) -> bool:
 class Sweeper:
     """Sweeps the sections an hour after the start and once a day."""
 
-    def __init__(self, store: NodeStore, sections: Mapping[Section[Any], InUse | None], *, settings: Settings) -> None:
+    def __init__(self, store: NodeStore, sections: Iterable[Section[Any]], *, settings: Settings) -> None:
         self._store = store
-        self._sections = sections
+        self._sections = tuple(sections)
         self._settings = settings
         self._worker = Worker("sweeper")
 
@@ -114,15 +96,15 @@ class Sweeper:
         """Sweeps, for ever."""
         await asyncio.sleep(self._settings.sweep_first)
         while True:
-            for section, in_use in self._sections.items():
-                await self._sweep(section, in_use and in_use())
+            for section in self._sections:
+                await self._sweep(section)
             await asyncio.sleep(self._settings.sweep_interval)
 
-    async def _sweep(self, section: Section[T], in_use: Callable[[T], bool] | None) -> None:
+    async def _sweep(self, section: Section[T]) -> None:
         now = time.time()
         try:
             went = await self._worker.call(
-                lambda: sweep(self._store, section, in_use=in_use, now=now, age=self._settings.sweep_age),
+                lambda: sweep(self._store, section, now=now, age=self._settings.sweep_age),
                 seconds=self._settings.store_deadline,
             )
         except (OSError, TimeoutError, WorkerBusyError) as error:

@@ -1,7 +1,7 @@
-"""Adopts ids that PodResources shows in use and that no list contains: makes devices of them. Pure.
+"""Makes devices of ids that the kubelet shows in use and that no list has. Pure.
 
-An earlier process of this object, or another object's agent, gave these ids out. A claim says which hardware an id is.
-Without a claim only the id is known.
+An earlier process of this object, or another object's agent, gave these ids out. The note in the kubelet's record says
+which hardware an id was. Without a note only the id is known.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from device_agent.contract.document import Ownership, Resource
 from device_agent.contract.values import dataclass
-from device_agent.table.claims import Claim, Claims
 from device_agent.table.device import Device, Key, ghost, split_replica
+from device_agent.table.grants import Granted, Grants
 from device_agent.table.lists import Ids, Leaving
 from device_agent.table.presence import ids_of
 
@@ -18,20 +18,19 @@ from device_agent.table.presence import ids_of
 @dataclass(frozen=True, slots=True)
 class Adopted:
     """The devices including the adopted ones, and their ids. `entries`: resource name -> its entry, for names that no
-    device in force has. `claims`: those that this object takes over, because it lists their devices from now on.
+    device in force has.
     """
 
     devices: Mapping[Key, Device]
     ids: Mapping[Key, Ids]
     entries: Mapping[str, Resource]
-    claims: tuple[Claim, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
-    """The input. `of_name`: resource name -> the entry behind it, if it ever had one; `entries`: those in force."""
+    """What decides. `of_name`: resource name -> the entry behind it, if it ever had one; `entries`: those in force."""
 
-    claims: Claims
+    grants: Grants
     of_name: Mapping[str, Resource]
     entries: Mapping[str, Resource]
     now: float
@@ -43,44 +42,43 @@ class Adoption:
         new: dict[Key, Device] = {}
         leaving: dict[Key, dict[str, Leaving]] = {}
         entries: dict[str, Resource] = {}
-        claims: list[Claim] = []
         for name, i in held:
             if i in known[name]:
                 continue
-            found = self.claims.find(name, i)
-            claim = found.claim if found else None
-            of, replica = (found.claim.id, found.replica) if found else split_replica(i)
+            granted = self.grants.of((name, i))
+            of, replica = (granted.device.id, granted.replica) if granted else split_replica(i)
             key = (name, of)
             if key not in devices and key not in new:
-                entry = entries.get(name) or self._entry(name, claim)
+                entry = entries.get(name) or self._entry(name, granted)
                 entries.setdefault(name, entry)
-                new[key] = _device(key, claim, entry)
+                new[key] = _device(key, granted, entry)
             leaving.setdefault(key, {})[i] = Leaving(replica=replica, since=self.now)
-            if claim is not None:
-                claims.append(claim)
         if not leaving:
-            return Adopted(devices, ids, {}, ())
+            return Adopted(devices, ids, {})
         more = {key: ids.get(key, Ids()).also_leaving(those) for key, those in leaving.items()}
-        return Adopted({**devices, **new}, {**ids, **more}, entries, tuple(claims))
+        return Adopted({**devices, **new}, {**ids, **more}, entries)
 
-    def _entry(self, name: str, claim: Claim | None) -> Resource:
+    def _entry(self, name: str, granted: Granted | None) -> Resource:
         """The entry of a name; one without sources if the name's own entry left the configuration."""
-        entry = self.of_name.get(name) or self.entries.get(name) or (self.entries.get(claim.entry) if claim else None)
-        return entry or Resource(name=claim.entry if claim else name, devices=())
+        of = granted.device.entry if granted else name
+        return self.of_name.get(name) or self.entries.get(name) or self.entries.get(of) or Resource(name=of, devices=())
 
 
-def named(devices: Mapping[Key, Device], claims: Claims) -> Mapping[Key, Device]:
-    """The devices. Where only the id was known, a claim may now say which hardware it is."""
+def named(devices: Mapping[Key, Device], ids: Mapping[Key, Ids], grants: Grants) -> Mapping[Key, Device]:
+    """The devices. Where only the id was known, the record may now say which hardware it is."""
     changed: dict[Key, Device] = {}
     for key, device in devices.items():
-        found = claims.find(*key) if device.ghost else None
-        if found is not None and found.claim.id == key[1]:
-            changed[key] = replace(device, unit=found.claim.unit(entry=device.unit.entry))
+        if device.ghost:
+            known = (grants.of((key[0], i)) for i in ids[key].leaving)
+            granted = next((found for found in known if found is not None and found.device.id == key[1]), None)
+            if granted is not None:
+                unit = granted.device.unit(resource=key[0], entry=device.unit.entry)
+                changed[key] = replace(device, unit=unit, exclusive=granted.device.exclusive)
     return {**devices, **changed} if changed else devices
 
 
-def _device(key: Key, claim: Claim | None, entry: Resource) -> Device:
+def _device(key: Key, granted: Granted | None, entry: Resource) -> Device:
     """A device that a pod holds under this name, and that no scan has found under it."""
-    unit = claim.unit(entry=entry.name) if claim else ghost(entry, *key)
-    exclusive = claim.exclusive if claim else entry.ownership is Ownership.EXCLUSIVE
+    unit = granted.device.unit(resource=key[0], entry=entry.name) if granted else ghost(entry, *key)
+    exclusive = granted.device.exclusive if granted else entry.ownership is Ownership.EXCLUSIVE
     return Device(unit=unit, present=False, exclusive=exclusive)

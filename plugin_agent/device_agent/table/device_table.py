@@ -20,12 +20,13 @@ Each event that may change a list ends in `_settle`, which goes through them in 
 `granting` know ListAndWatch. Another way of serving would read devices and standings directly.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from operator import is_
 from typing import Final
 
+from device_agent.allocate.grant import NoteWriter
 from device_agent.allocate.preferred import Place
 from device_agent.allocate.topology import Affinity, Links
 from device_agent.contract.document import Document, Resource, TopologyHints
@@ -39,12 +40,13 @@ from device_agent.health.watchlist import Record
 from device_agent.select.unit import Selection, Unit
 from device_agent.table import granting, holdings, lists, presence, states
 from device_agent.table.adoption import Adoption, named
-from device_agent.table.claims import Claim, Claims
 from device_agent.table.device import Device, Key, Standing, split_replica
 from device_agent.table.gone import Departures
+from device_agent.table.grants import Grants, SeenGrant
 from device_agent.table.hardware import HardwareIndex
-from device_agent.table.holders import Holders
-from device_agent.table.holdings import Holding
+from device_agent.table.holders import Holders, Listing
+from device_agent.table.holdings import Holding, Holdings
+from device_agent.table.kubelet_view import KubeletView, Reading
 from device_agent.table.lists import Ids, ListRow, Lists, Told
 from device_agent.table.naming import Naming
 from device_agent.table.offering import Judgement
@@ -63,7 +65,14 @@ class DeviceTable:
     `fault_rules`: source -> what its faults mean, for each source that is a driver library.
     """
 
-    def __init__(self, document: Document, *, fault_rules: Mapping[str, FaultRule] = NO_FAULTS) -> None:
+    def __init__(
+        self,
+        document: Document,
+        *,
+        owner: str = "",
+        boot: str = "",
+        fault_rules: Mapping[str, FaultRule] = NO_FAULTS,
+    ) -> None:
         self._next = document
         self._to_come = Naming.of(document)
         self._entries: Mapping[str, Resource] = {r.name: r for r in document.resources}
@@ -74,12 +83,16 @@ class DeviceTable:
         self._devices: Mapping[Key, Device] = {}
         self._ids: Mapping[Key, Ids] = {}
         self._standings: Mapping[Key, Standing] = {}
-        self._usage = Usage()
+        self._owner = owner
+        self._boot = boot
+        self._notes = NoteWriter(owner=owner, boot=boot)
+        self._view = KubeletView()
         self._told: Mapping[str, Told] = {}
         self._conditions = Conditions(fault_rules)
         self._health_turn = 0
-        self._claims = Claims()
-        self._elsewhere: tuple[Holding, ...] = ()
+        self._elsewhere = Holdings()
+        self._stale: Mapping[Key, str] = {}
+        self._looked_by: tuple[object, ...] = (None,)
         self._links: Links = {}
         self._links_of: Mapping[str, Links] = {}
         self._lists: Lists = {}
@@ -105,16 +118,21 @@ class DeviceTable:
         scan = Scan(units, self._entries, edited=edited, now=now)
         before, self._devices = self._devices, scan.devices(self._devices)
         self._ids = scan.ids(self._ids, was=before, now=self._devices)
-        changed = self._settle(now=now, wall=wall)
-        self._claims = self._claims.listed(self._devices.keys(), now=now)
-        return changed
+        return self._settle(now=now, wall=wall)
 
-    def apply_claims(
-        self, own: Iterable[Claim], others: Iterable[Claim], *, now: float, wall: datetime
-    ) -> frozenset[str]:
-        """Claims: those an earlier process of this object kept, and those other objects' agents keep now."""
-        self._claims = self._claims.restore(own, now=now).learn(others)
-        self._devices = named(self._devices, self._claims)
+    def restore_grants(self, seen: Iterable[SeenGrant], *, now: float, wall: datetime) -> frozenset[str]:
+        """What an earlier process of this object has seen in the kubelet's record. It counts until that is read."""
+        self._view = self._view.restored(seen)
+        return self._settle(now=now, wall=wall)
+
+    def apply_record(self, reading: Reading, *, now: float, wall: datetime) -> frozenset[str]:
+        """One look at the kubelet's record."""
+        if reading.problem:
+            self._view = self._view.unreadable(reading.problem)
+        else:
+            self._view = self._view.read(
+                Grants(reading.grants), at=reading.begun, resent=reading.resent, life=reading.life
+            )
         return self._settle(now=now, wall=wall)
 
     def apply_health(self, news: Look | Fault, *, now: float, wall: datetime) -> frozenset[str]:
@@ -142,12 +160,11 @@ class DeviceTable:
         self._health_moved(any(reply.parts for reply in replies))
         return self._settle(now=now, wall=wall), replies
 
-    def apply_holders(self, holders: Holders | None, *, begun: float, now: float, wall: datetime) -> frozenset[str]:
+    def apply_listing(self, listing: Listing | None, *, begun: float, now: float, wall: datetime) -> frozenset[str]:
         """One answer of PodResources List, asked for at `begun`; it is eventually consistent. None: no answer, no id is
         dropped.
         """
-        self._usage = self._usage.listed(holders, begun=begun)
-        self._claims = self._claims.forget(self._usage)
+        self._view = self._view.listed(listing, begun=begun)
         return self._settle(now=now, wall=wall)
 
     def apply_links(self, links: Links, *, source: str) -> None:
@@ -159,7 +176,7 @@ class DeviceTable:
 
     def handed_out(self, resource: str, ids: Sequence[str], *, now: float) -> None:
         """An Allocate gave out these ids; its answer is being sent."""
-        self._usage = self._usage.handed_out(resource, ids, now=now)
+        self._view = self._view.handed_out(resource, ids, now=now)
 
     def told(self, resource: str, listed: Sequence[Advertised], *, now: float) -> None:
         """This list was written on the resource's stream: its Unhealthy ids may soon be dropped."""
@@ -182,23 +199,9 @@ class DeviceTable:
         """Health that an earlier process of this object knew. Call it before any other event."""
         self._conditions.restore(records)
 
-    @property
-    def claims_revision(self) -> int:
-        """Grows with each change of `claim_records`."""
-        return self._claims.revision
-
-    def claim_records(self) -> tuple[Claim, ...]:
-        """Which hardware this object has offered under which ids."""
-        return self._claims.records()
-
-    @property
-    def claimed_names(self) -> frozenset[str]:
-        """Resource names that any object of this node has offered."""
-        return self._claims.names
-
-    def claim(self, units: Iterable[Unit], *, exclusive: Collection[str]) -> None:
-        """These devices are about to be offered. `exclusive`: names of entries with exclusive devices."""
-        self._claims = self._claims.offer(units, exclusive=exclusive)
+    def seen_grants(self) -> tuple[SeenGrant, ...]:
+        """What the kubelet's record had last, with the names of the pods. The same object while nothing changes."""
+        return self._view.seen
 
     @property
     def broken(self) -> bool:
@@ -235,15 +238,17 @@ class DeviceTable:
         entry = self._of_name.get(resource)
         return entry if entry is not None else self._entries[resource]
 
+    def note(self, resource: str, ids: Sequence[str]) -> tuple[str, str]:
+        """(name, value) of the annotation that says which hardware these ids are. They are listed ids."""
+        return self._lists[resource].note(ids, self._notes)
+
+    def stale(self, resource: str, ids: Iterable[str]) -> str:
+        """Why containers with these ids would start with other hardware than they were given; '' if they would not."""
+        return next((text for i in ids if (text := self._stale.get((resource, i)))), "")
+
     def ours(self, resource: str) -> bool:
         """Whether the name is served now, or is in the configuration without a placeholder."""
         return resource in self._lists or (resource in self._entries and not parse_template(resource).names)
-
-    def could_serve(self, resource: str) -> bool:
-        """Whether the holders of this name must be known: it is or may be served, or an object of this node has
-        offered it.
-        """
-        return self.ours(resource) or self._to_come.may_give(resource) or resource in self._claims.names
 
     def places(self, resource: str) -> Mapping[str, Place]:
         """The place of each listed id of the resource, for `allocate.preferred`."""
@@ -266,15 +271,18 @@ class DeviceTable:
         return found.affinity if found is not None else None
 
     def holders(self) -> Holders | None:
-        """The last answer of PodResources for the names of `could_serve`. None: the last question had no answer."""
+        """The last answer of PodResources. None: the last question had no answer."""
         return self._usage.holders if self._usage.known else None
+
+    def doubtful(self) -> frozenset[Key]:
+        """Ids of which another look at List and record would tell more: whether they are in use at all."""
+        return self._usage.left_over.union(self._usage.doubts)
 
     def held_ids(self) -> frozenset[str]:
         """Ids that are or may be in use, and the ids of their devices. `maxDevices` must keep these."""
         used = self._usage.used()
-        own, to_come = self._claims.own_names, self._to_come
         names = {name for name, _ in used}
-        names = {name for name in names if self.ours(name) or to_come.may_give(name) or name in own}
+        names = {name for name in names if self.ours(name) or self._to_come.may_give(name) or name in self._given_names}
         ids: set[str] = set()
         for resource, i in used:
             if resource in names:
@@ -286,7 +294,7 @@ class DeviceTable:
     def snapshot(self) -> TableSnapshot:
         """Everything that reports and metrics need."""
         idle = [name for name in self._entries if name not in self._lists and self.ours(name)]
-        return states.snapshot(self._lists, idle=idle, selection=self._selection, usage=self._usage)
+        return states.snapshot(self._lists, idle=idle, selection=self._selection, usage=self._usage, stale=self._stale)
 
     # Within
 
@@ -316,6 +324,7 @@ class DeviceTable:
         if self._scanned and self._usage.known:
             self._adopt(now=now)
             self._forget_strangers()
+        self._look_elsewhere()
         if all(map(is_, self._judged_by(), self._judged)):
             return frozenset()
         self._ids, leaving = lists.share_out(self._ids)
@@ -335,7 +344,8 @@ class DeviceTable:
         this comparison takes 2 ms. It compares by identity, because a value that stays equal is never replaced.
         """
         usage = self._usage if any(own.leaving for own in self._ids.values()) else None  # matters to these alone
-        values = (self._devices, self._ids, self._selection, self._entries, self._elsewhere, usage)
+        lost = self._usage.lost
+        values = (self._devices, self._ids, self._selection, self._entries, self._elsewhere, self._stale, lost, usage)
         return (*values, self._health_turn)
 
     def _let_go(self, *, now: float) -> None:
@@ -350,18 +360,43 @@ class DeviceTable:
         """Adds held ids of our names (served, configured, or offered before) that no list has. The kubelet must not
         lose them.
         """
+        self._devices = named(self._devices, self._ids, self._usage.grants)
         held = [key for key in self._usage.held_keys() if not self._lists_id(*key)]
-        names = {name for name, _ in self._devices} if held else set()
+        if not held:
+            return
+        names = {name for name, _ in self._devices}
         names.update(name for name in {name for name, _ in held} if self.ours(name))
-        names.update(name for name, i in held if name not in names and self._claims.has_offered(name, i))
-        ours = [key for key in held if key[0] in names]
-        adoption = Adoption(self._claims, of_name=self._of_name, entries=self._entries, now=now)
+        given = self._usage.grants.given_by(self._owner)
+        ours = [key for key in held if key[0] in names or key in given]
+        adoption = Adoption(self._usage.grants, of_name=self._of_name, entries=self._entries, now=now)
         adopted = adoption.adopt(ours, self._devices, self._ids)
         self._devices, self._ids = adopted.devices, adopted.ids
         self._of_name = {**adopted.entries, **self._of_name}
-        self._claims = self._claims.take(adopted.claims)
-        strange = holdings.elsewhere(set(held).difference(ours), self._claims, self._usage)
-        self._elsewhere = self._elsewhere if strange == self._elsewhere else strange
+
+    def _look_elsewhere(self) -> None:
+        """What is in use under other names, ids and numbers than we list it. It takes long only when something has
+        changed.
+        """
+        usage = self._usage
+        looked_by = (usage.grants, usage.listing, usage.doubts, usage.lost, self._devices, self._ids)
+        if all(map(is_, looked_by, self._looked_by)):
+            return
+        present = tuple(device.unit for device in self._devices.values() if device.present and device.exclusive)
+        owners = {(key[0], i): self._devices[key].unit for key, own in self._ids.items() for i, _ in own.listed()}
+        found = holdings.elsewhere(usage, owners.get, present, boot=self._boot)
+        self._elsewhere = self._elsewhere if found == self._elsewhere else found
+        stale = holdings.stale(usage, present, boot=self._boot)
+        self._stale = self._stale if stale == self._stale else stale
+        self._looked_by = looked_by
+
+    @property
+    def _usage(self) -> Usage:
+        return self._view.usage
+
+    @property
+    def _given_names(self) -> frozenset[str]:
+        """Names under which containers have devices that agents of this object gave them."""
+        return frozenset(name for name, _ in self._usage.grants.given_by(self._owner))
 
     def _lists_id(self, name: str, device_id: str) -> bool:
         found = self._lists.get(name)
@@ -376,7 +411,7 @@ class DeviceTable:
     def _judge(self, leaving: Mapping[str, str], *, wall: datetime) -> None:
         causes = Departures(self._selection, self._entries, self._usage).causes(self._devices, self._ids)
         blocking = HardwareIndex[Holding]()
-        for holding in (*holdings.former(self._devices, self._ids, self._usage), *self._elsewhere):
+        for holding in (*holdings.former(self._devices, self._ids, self._usage), *self._elsewhere.hardware):
             blocking.add(holding.unit, holding)
         missing = {
             key: self._conditions.vanished(self._devices[key].unit, wall=wall)
@@ -386,6 +421,7 @@ class DeviceTable:
         judgement = Judgement(
             self._usage,
             blocking=blocking,
+            elsewhere=self._elsewhere,
             gone=causes,
             missing=missing,
             leaving=leaving,

@@ -1,12 +1,15 @@
 """Decides whether an Allocate may have its ids: ids to units, or a refusal. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Final
 
 from device_agent.contract.reasons import DeviceReason
 from device_agent.runtime.errors import UnavailableDevice, UnknownDevice
 from device_agent.select.unit import Unit
 from device_agent.table.lists import ListRow
 from device_agent.table.usage import Usage
+
+_REFUSED: Final = frozenset({DeviceReason.HELD_AS, DeviceReason.KUBELET_FORGOT})
 
 
 def units_of(
@@ -34,8 +37,12 @@ def units_of(
 
 def _refuse(resource: str, ids: Sequence[str], row: ListRow, usage: Usage) -> None:
     standing = row.standing
-    if not row.device.present or standing.reason == DeviceReason.HELD_AS:
+    if not row.device.present or standing.reason in _REFUSED:
         raise UnavailableDevice(resource, ids[0], reason=standing.reason, message=standing.message)
+    for i in ids:
+        if (resource, i) in usage.lost.by_key:
+            text = "a pod has it, and the kubelet has forgotten that"
+            raise UnavailableDevice(resource, i, reason=DeviceReason.KUBELET_FORGOT, message=text)
     leaving = row.ids.leaving
     if leaving and (not leaving.keys().isdisjoint(ids) or _overused(row, ids, usage)):
         text = "more replicas are in use than it has now"

@@ -4,6 +4,7 @@ Two units are if they have a sysfs path in common, or if a path of one lies belo
 does not apply to units of one source in one entry, such as a disk and its partitions: their source tells them apart.
 """
 
+from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 from device_agent.select.places import Places
@@ -40,3 +41,8 @@ class HardwareIndex(Generic[Found]):
                 if other != kind:
                     return found
         return self._ghosts.get(unit.id)
+
+
+def same_hardware(one: Iterable[str], other: Iterable[str]) -> bool:
+    """Whether two devices, by their sysfs paths, are the same hardware at least in part."""
+    return any(a == b or a.startswith(f"{b}/") or b.startswith(f"{a}/") for a in one for b in other)

@@ -1,7 +1,7 @@
 """Who holds which device, by one answer of the kubelet's PodResources service. Only values."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -18,3 +18,11 @@ class Holder:
 
 Holders = Mapping[str, Mapping[str, tuple[Holder, ...]]]
 """Resource name -> device id -> the containers that have it. Plain init containers never appear in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """One answer. `pods`: (namespace, name) of every pod that the kubelet runs, with devices or without."""
+
+    holders: Holders = field(default_factory=dict)
+    pods: frozenset[tuple[str, str]] = frozenset()

@@ -12,12 +12,13 @@ from dataclasses import field, replace
 from functools import cached_property
 from typing import Final, NamedTuple
 
+from device_agent.allocate.grant import GrantedId, NoteWriter, device_text
 from device_agent.allocate.preferred import Place
 from device_agent.allocate.topology import Affinity, Links, affinity, spot_of
 from device_agent.contract.names import replica_id
 from device_agent.contract.values import dataclass
 from device_agent.select.unit import Unit
-from device_agent.table.device import Device, Key, Standing
+from device_agent.table.device import Device, Key, Standing, split_replica
 from device_agent.table.snapshot import Advertised, Health
 
 
@@ -65,6 +66,15 @@ class Ids:
             return self
         gone = frozenset(ids)
         return replace(self, leaving={i: leaving for i, leaving in self.leaving.items() if i not in gone})
+
+    def replica(self, device_id: str) -> int:
+        """Which replica one of the ids is."""
+        if (leaving := self.leaving.get(device_id)) is not None:
+            return leaving.replica
+        _, index = split_replica(device_id)
+        if index < len(self.current) and self.current[index] == device_id:
+            return index
+        return self.current.index(device_id)  # an id that was cut for length does not show it
 
     def listed(self) -> Iterator[tuple[str, int]]:
         """(id, index of its replica) as the kubelet is told, in the order of the index."""
@@ -144,6 +154,13 @@ class ResourceList:
                 owners[i] = row
         return cls(rows, hints, links, tuple(advertised), owners)
 
+    def note(self, ids: Iterable[str], writer: NoteWriter) -> tuple[str, str]:
+        """(name, value) of the annotation that says which devices these listed ids are."""
+        rows = {i: self.owners[i] for i in ids}
+        of = ((i, GrantedId(row.device.unit.id, row.ids.replica(i))) for i, row in rows.items())
+        devices = {row.device.unit.id: row.device for row in rows.values()}
+        return writer.write(self.rows[0].device.unit.resource, of, lambda device: self._text_of(devices[device]))
+
     @cached_property
     def places(self) -> Mapping[str, Place]:
         """Where each listed id is."""
@@ -152,6 +169,17 @@ class ResourceList:
             for row in self.rows
             for i, index in row.ids.listed()
         }
+
+    def _text_of(self, device: Device) -> str:
+        text = self._texts.get(device.unit.id)
+        if text is None:
+            text = self._texts[device.unit.id] = device_text(device.unit, exclusive=device.exclusive)
+        return text
+
+    @cached_property
+    def _texts(self) -> dict[str, str]:
+        """Device id -> `device_text`, of those that were given since this list was made."""
+        return {}
 
     @cached_property
     def unhealthy(self) -> frozenset[str]:

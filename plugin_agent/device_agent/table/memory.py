@@ -1,14 +1,12 @@
-"""What the node store keeps of the device table: health, and claims of hardware. Pure."""
+"""What the node store keeps of the device table: health, and the grants seen last. Pure."""
 
 from collections.abc import Callable
 from datetime import datetime
 
-from device_agent.contract.document import Document, Ownership
 from device_agent.health.memory import lasting
 from device_agent.health.watchlist import Record
-from device_agent.select.unit import Selection
-from device_agent.table.claims import Claim
 from device_agent.table.device_table import DeviceTable
+from device_agent.table.grants import SeenGrant
 
 Changed = Callable[[frozenset[str]], None]
 """Gets the names whose list changed, as every event of the table gives them."""
@@ -47,55 +45,31 @@ class HealthMemory:
         self._changed(self._table.inherit(new, now=now, wall=wall))
 
 
-class ClaimMemory:
-    """What this object has offered, and what other objects offer. `ask()`: for new names, asks PodResources soon."""
+class GrantMemory:
+    """What the kubelet's record had last: it counts when the record cannot be read, or the kubelet has lost it."""
 
-    def __init__(self, table: DeviceTable, *, changed: Changed, ask: Callable[[], None]) -> None:
+    def __init__(self, table: DeviceTable, *, changed: Changed) -> None:
         self._table = table
         self._changed = changed
-        self._ask = ask
-        self._others: tuple[Claim, ...] = ()
+        self._items: tuple[SeenGrant, ...] = ()
+        self._revision = 0
 
     @property
     def revision(self) -> int:
         """Grows with each change of `items`."""
-        return self._table.claims_revision
+        items = self._table.seen_grants()
+        if items is not self._items:
+            self._items = items
+            self._revision += 1
+        return self._revision
 
-    def items(self) -> tuple[Claim, ...]:
+    def items(self) -> tuple[SeenGrant, ...]:
         """What to keep, in a fixed order."""
-        return self._table.claim_records()
+        return self._table.seen_grants()
 
-    def restore(self, own: tuple[Claim, ...], *, late: bool, now: float, wall: datetime) -> None:  # noqa: ARG002
-        """What an earlier process of this object kept, or one that runs beside this one."""
-        self._apply(own, now=now, wall=wall)
+    def restore(self, own: tuple[SeenGrant, ...], *, late: bool, now: float, wall: datetime) -> None:  # noqa: ARG002
+        """What an earlier process of this object kept."""
+        self._changed(self._table.restore_grants(own, now=now, wall=wall))
 
-    def learn(self, others: tuple[Claim, ...], *, now: float, wall: datetime) -> None:
-        """What other objects' agents keep now."""
-        self._others = others
-        self._apply((), now=now, wall=wall)
-
-    def claim(self, document: Document, selection: Selection) -> None:
-        """The devices of a selection are about to be offered."""
-        exclusive = {r.name for r in document.resources if r.ownership is Ownership.EXCLUSIVE}
-        self._table.claim(selection.units, exclusive=exclusive)
-
-    def in_use(self) -> Callable[[Claim], bool]:
-        """Whether a pod has a device of a claim, by the last answer of PodResources. Without an answer the result is
-        always True.
-        """
-        holders = self._table.holders()
-        if holders is None:
-            return lambda _claim: True
-
-        def used(claim: Claim) -> bool:
-            cut = {i for i, _ in claim.cut_ids()}
-            held = (i for i, who in holders.get(claim.resource, {}).items() if who)
-            return any(i in cut or claim.replica(i) is not None for i in held)
-
-        return used
-
-    def _apply(self, own: tuple[Claim, ...], *, now: float, wall: datetime) -> None:
-        known = self._table.claimed_names
-        self._changed(self._table.apply_claims(own, self._others, now=now, wall=wall))
-        if not known.issuperset(self._table.claimed_names):
-            self._ask()
+    def learn(self, others: tuple[SeenGrant, ...], *, now: float, wall: datetime) -> None:
+        """Nothing: the record has what other objects' agents gave."""

@@ -5,7 +5,7 @@ id is offered under no other, and not more often than it has replicas. So nothin
 configuration was edited.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from device_agent.contract.reasons import DeviceReason
@@ -14,7 +14,7 @@ from device_agent.health.conditions import Conditions
 from device_agent.table.device import Device, Key, Standing
 from device_agent.table.gone import Cause
 from device_agent.table.hardware import HardwareIndex
-from device_agent.table.holdings import Holding, may_be_used
+from device_agent.table.holdings import Holding, Holdings, may_be_used
 from device_agent.table.lists import Ids
 from device_agent.table.snapshot import Health
 from device_agent.table.usage import Usage
@@ -31,6 +31,7 @@ class Judgement:
 
     usage: Usage
     blocking: HardwareIndex[Holding]
+    elsewhere: Holdings
     gone: Mapping[Key, Cause]
     missing: Mapping[Key, datetime]
     leaving: Mapping[str, str]
@@ -54,10 +55,15 @@ class Judgement:
         holding = self.blocking.sharing(unit) if self.blocking and device.exclusive else None
         if holding is not None:
             return refused(DeviceReason.HELD_AS, f"{holding.text}; offered again when that is free")
+        if device.exclusive and (text := self.elsewhere.of_node(unit, self.usage)):
+            return refused(DeviceReason.HELD_AS, f"{text}; offered again when that is free")
         if ids.unlisted.issuperset(ids.current):
             return refused(*self._why_unlisted(unit.id))
         if not assessed.offered:
             return refused(assessed.reason, assessed.message, assessed.since)
+        lost = frozenset(i for i in ids.current if (key[0], i) in self.usage.lost.by_key)
+        if lost and len(lost) == len(ids.current):
+            return refused(DeviceReason.KUBELET_FORGOT, f"the kubelet has forgotten that {self._having(key[0], lost)}")
         surplus = len(may_be_used(key, ids, self.usage)) if ids.leaving else 0
         withheld = self._withheld(key, ids, keep=len(ids.current) - surplus) if surplus else frozenset()
         if surplus and len(withheld) == len(ids.current):
@@ -70,8 +76,13 @@ class Judgement:
             assessed.message,
             since=assessed.since,
             unanswered=unanswered,
-            withheld=withheld,
+            withheld=withheld | lost,
         )
+
+    def _having(self, name: str, ids: Iterable[str]) -> str:
+        """For an admin: who has ids that the kubelet takes for free, and what to do."""
+        who = ", ".join(sorted({who for i in ids for who in self.usage.who(name, i)}))
+        return f"{who} has it; delete the pod, its successor is known to the kubelet"
 
     def _withheld(self, key: Key, ids: Ids, *, keep: int) -> frozenset[str]:
         """Free ids beyond the first `keep` ids. Ids in use stay Healthy; otherwise their pods would be reported

@@ -43,6 +43,7 @@ class DeviceState:
     ids: tuple[str, ...]
     holders: Mapping[str, tuple[Holder, ...]]
     unanswered: str = ""
+    stale: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,4 +75,5 @@ class TableSnapshot:
     excluded: tuple[Excluded, ...]
     refused: Mapping[str, str]
     holders_known: bool
+    record_problem: str = ""
     notes: Mapping[str, str] = field(default_factory=dict)

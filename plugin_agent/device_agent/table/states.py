@@ -3,28 +3,32 @@
 from collections.abc import Iterable, Mapping
 
 from device_agent.select.unit import Selection
+from device_agent.table.device import Key
 from device_agent.table.holders import Holder
 from device_agent.table.lists import ListRow, Lists
 from device_agent.table.snapshot import DeviceState, Health, ResourceState, TableSnapshot
 from device_agent.table.usage import Usage
 
 
-def snapshot(lists: Lists, *, idle: Iterable[str], selection: Selection, usage: Usage) -> TableSnapshot:
-    """`idle`: configured names that have no device."""
+def snapshot(
+    lists: Lists, *, idle: Iterable[str], selection: Selection, usage: Usage, stale: Mapping[Key, str]
+) -> TableSnapshot:
+    """`idle`: configured names that have no device. `stale`: ids whose containers were given other nodes."""
     found = {row.device.unit.entry for one in lists.values() for row in one.rows}  # their resources have the note
     notes = {entry: note for entry, note in selection.notes.items() if entry not in found}
     return TableSnapshot(
-        resources=tuple(_resource(name, lists, selection, usage) for name in sorted((*idle, *lists))),
+        resources=tuple(_resource(name, lists, selection, usage, stale) for name in sorted((*idle, *lists))),
         excluded=selection.excluded,
         refused=selection.refused,
         notes=notes,
         holders_known=usage.known,
+        record_problem=usage.problem if usage.looked else "",
     )
 
 
-def _resource(name: str, lists: Lists, selection: Selection, usage: Usage) -> ResourceState:
+def _resource(name: str, lists: Lists, selection: Selection, usage: Usage, stale: Mapping[Key, str]) -> ResourceState:
     held = usage.held(name)
-    devices = tuple(_device(row, held) for row in lists[name].rows) if name in lists else ()
+    devices = tuple(_device(row, held, stale) for row in lists[name].rows) if name in lists else ()
     entry = devices[0].unit.entry if devices else name
     return ResourceState(
         name=name,
@@ -37,10 +41,10 @@ def _resource(name: str, lists: Lists, selection: Selection, usage: Usage) -> Re
     )
 
 
-def _device(row: ListRow, held: Mapping[str, tuple[Holder, ...]]) -> DeviceState:
+def _device(row: ListRow, held: Mapping[str, tuple[Holder, ...]], stale: Mapping[Key, str]) -> DeviceState:
     """`held`: id -> its holders, of the resource."""
     ids = tuple(i for i, _ in row.ids.listed())
-    standing = row.standing
+    standing, name = row.standing, row.device.unit.resource
     return DeviceState(
         unit=row.device.unit,
         health=standing.health,
@@ -50,4 +54,5 @@ def _device(row: ListRow, held: Mapping[str, tuple[Holder, ...]]) -> DeviceState
         unanswered=standing.unanswered,
         ids=ids,
         holders={i: held[i] for i in ids if held.get(i)},
+        stale={i: stale[name, i] for i in ids if (name, i) in stale} if stale else {},
     )

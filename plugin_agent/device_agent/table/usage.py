@@ -1,75 +1,168 @@
-"""Which ids may be in use. The kubelet tells an agent two things: Allocate, and PodResources List. Pure.
+"""Which ids may be in use. The kubelet tells it in three ways: Allocate, PodResources List, and its own record. Pure.
 
-The device plugin API has no release call, so "free" is a conclusion. An id is in use after an Allocate of this
-agent, or of an earlier agent: these appear in the first List. It is free when a List begun later does not show it.
+The device plugin API has no release call, so "free" is a conclusion. In use is what the record has
+(`table.grants`), what List shows, and what was handed out and has appeared in neither. None of the three tells all:
 
-List is eventually consistent, and plain init containers never appear in it (pkg/kubelet/apis/podresources). So an id
-that was handed out counts as used until a List has shown it, or until a List begun an hour later has not. Time alone
-never makes an id free.
+- List leaves out plain init containers (pkg/kubelet/apis/podresources), whose surplus ids their pod keeps.
+- The record has ids of ended pods until somebody's device list is sent after a List. The kubelet copies its state
+  before it takes the lock for writing, so an older copy may be the last written for a moment (devicemanager/manager.go,
+  writeCheckpoint).
+- A pod that is rejected for another resource leaves its ids in the kubelet's memory alone.
+
+So an id is free when a List lacks it, and the record, read at least SETTLE_SECONDS later, lacks it too. For an id that
+has never appeared, one of our lists must have been sent in between: the kubelet writes its record after each. After a
+forced deletion List and record can lack an id while its process still runs for a second or two.
+
+Without a record, an id that appeared is free when two Lists SETTLE_SECONDS apart lack it. One that never appeared
+stays in use until there is a record again. Time alone never makes an id free.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from device_agent.contract.values import dataclass
 from device_agent.table.device import Key
-from device_agent.table.holders import Holder, Holders
+from device_agent.table.grants import Granted, Grants
+from device_agent.table.holders import Holder, Holders, Listing
 
-UNSEEN_SECONDS: Final = 3600.0
-"""How long an id that was handed out and never appeared in a List counts as used."""
+NOT_READ: Final = "it has not been read yet"
+
+SETTLE_SECONDS: Final = 2.0
+"""Between the List that shows an id free and the look that confirms it."""
 
 _NOBODY: Final[tuple[Holder, ...]] = ()
 _NONE: Final[Mapping[str, tuple[Holder, ...]]] = {}
+_NO_LISTING: Final = Listing()
+_NO_GRANTS: Final = Grants()
+
+
+class Doubt(NamedTuple):
+    """An id that neither List nor record shows, and that may still be in use. Times are monotonic seconds.
+
+    `last`: when it was handed out, or last shown. `shown`: it has been in List or record. `lacking`: when the first
+    List without it was begun, of those after `last`.
+    """
+
+    last: float
+    shown: bool
+    lacking: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The last List, and the hand-outs that no List has shown yet. Times are monotonic.
+    """What the kubelet has told. Times are monotonic seconds. Nothing happens to the table while an Allocate is
+    answered.
 
-    `known`: the last question to PodResources was answered. `begun`: when the List whose answer counts was begun.
-    `unseen`: when each id
-    was handed out that no List has shown yet. Nothing happens to the table while an Allocate is answered.
+    `known`: the last question to PodResources was answered. `begun`: when the List that counts was begun.
+    `grants`: of the last record that could be read. `recorded`: when that was. `problem`: why it cannot be read now,
+    or ''. `doubts`: ids that neither shows. `lost`: what running pods have and the kubelet has forgotten (`forgotten`).
+    `names`: uid of a pod -> its namespace and name, as far as a List has told them.
     """
 
     known: bool = False
     begun: float | None = None
-    holders: Holders = field(default_factory=dict)
-    unseen: Mapping[Key, float] = field(default_factory=dict)
+    listing: Listing = _NO_LISTING
+    grants: Grants = _NO_GRANTS
+    recorded: float | None = None
+    problem: str = NOT_READ
+    doubts: Mapping[Key, Doubt] = field(default_factory=dict)
+    lost: Grants = _NO_GRANTS
+    names: Mapping[str, str] = field(default_factory=dict)
 
     # Events
 
-    def listed(self, holders: Holders | None, *, begun: float) -> "Usage":
-        """The usage after one answer of List. None: no answer. An answer that was begun before the last one says
-        nothing new.
+    def listed(self, listing: Listing | None, *, begun: float) -> "Usage":
+        """After one answer of List, asked for at `begun`. None: no answer. An answer that is older than the last one
+        says nothing new.
         """
-        if holders is None:
+        if listing is None:
             return replace(self, known=False)
         if self.begun is not None and begun < self.begun:
             return self
-        after = replace(self, known=True, begun=begun, holders=holders)
-        # a List begun before the hand-out may show the holder before this one
-        unseen = {
-            key: handed_out
-            for key, handed_out in self.unseen.items()
-            if begun - handed_out < UNSEEN_SECONDS and not (handed_out <= begun and after.holders_of(*key))
-        }
-        return replace(after, unseen=unseen)
+        listing = self.listing if listing == self.listing else listing
+        after = replace(self, known=True, begun=begun, listing=listing)
+        last = max(self.begun or begun, self.recorded or begun)
+        gone = (key for key in self.listed_keys() if not after.shown(key))
+        doubts = {**{key: Doubt(last, shown=True) for key in gone}, **self.doubts}
+        return after.with_doubts(doubts, read=None, resent=None)
+
+    def read(self, grants: Grants, *, at: float, resent: float | None) -> "Usage":
+        """After the record was read, which was begun at `at`. `resent`: when one of our lists was last sent."""
+        grants = self.grants if grants == self.grants else grants
+        after = replace(self, grants=grants, recorded=at, problem="")
+        gone = (key for key in self.grants.by_key if not after.shown(key)) if grants is not self.grants else ()
+        doubts = {**{key: Doubt(self.recorded or at, shown=True) for key in gone}, **self.doubts}
+        return after.with_doubts(doubts, read=at, resent=resent)
+
+    def unreadable(self, problem: str) -> "Usage":
+        """The record is there and tells nothing. What it told last counts until it can be read again."""
+        return replace(self, problem=problem) if problem != self.problem else self
+
+    def restored(self, grants: Grants) -> "Usage":
+        """What an earlier process of this agent knew, until the record has been read."""
+        return replace(self, grants=grants) if self.recorded is None else self
 
     def handed_out(self, resource: str, ids: Iterable[str], *, now: float) -> "Usage":
-        """The usage after an Allocate gave out these ids."""
-        unseen = {**self.unseen, **dict.fromkeys([(resource, i) for i in ids], now)}
+        """After an Allocate gave out these ids."""
+        doubts = {**self.doubts, **dict.fromkeys([(resource, i) for i in ids], Doubt(now, shown=False))}
         # a pod waits: `replace` takes five times as long
-        return Usage(known=self.known, begun=self.begun, holders=self.holders, unseen=unseen)
+        return Usage(
+            self.known,
+            self.begun,
+            self.listing,
+            self.grants,
+            self.recorded,
+            self.problem,
+            doubts,
+            self.lost,
+            self.names,
+        )
+
+    def with_doubts(self, doubts: Mapping[Key, Doubt], *, read: float | None, resent: float | None) -> "Usage":
+        """The doubts that are left of these. `read`: when the record was read, None: it was not."""
+        left: dict[Key, Doubt] = {}
+        for key, doubt in doubts.items():
+            if not self._settled_as_used(key, doubt):
+                after = self._lacking(key, doubt)
+                if not self._free(key, after, read=read, resent=resent):
+                    left[key] = after
+        return self if left == self.doubts else replace(self, doubts=left)
+
+    def _lacking(self, key: Key, doubt: Doubt) -> Doubt:
+        new = doubt.lacking is None and self.begun is not None and self.begun > doubt.last and not self._in_list(key)
+        return doubt._replace(lacking=self.begun) if new else doubt
+
+    def _settled_as_used(self, key: Key, doubt: Doubt) -> bool:
+        """Whether the kubelet has shown the id since."""
+        listed = self._in_list(key) and self.begun is not None and self.begun >= doubt.last
+        return listed or (key in self.grants.by_key and self.recorded is not None and self.recorded >= doubt.last)
+
+    def _free(self, key: Key, doubt: Doubt, *, read: float | None, resent: float | None) -> bool:
+        if doubt.lacking is None or self.shown(key):
+            return False
+        if not self.problem:
+            sent = doubt.lacking if doubt.shown else resent
+            return read is not None and sent is not None and doubt.lacking <= sent <= read - SETTLE_SECONDS
+        return doubt.shown and self.begun is not None and self.begun >= doubt.lacking + SETTLE_SECONDS
 
     # Answers
 
-    def held_keys(self) -> Iterator[Key]:
+    @property
+    def holders(self) -> Holders:
+        """Of the last List."""
+        return self.listing.holders
+
+    def listed_keys(self) -> Iterator[Key]:
         """Everything in the last List."""
         for resource, held in self.holders.items():
             for i, who in held.items():
                 if who:
                     yield resource, i
+
+    def held_keys(self) -> Iterator[Key]:
+        """Everything that the last List or the record shows, each once."""
+        yield from dict.fromkeys((*self.listed_keys(), *self.grants.by_key))
 
     def held(self, resource: str) -> Mapping[str, tuple[Holder, ...]]:
         """Id -> its holders in the last List."""
@@ -79,18 +172,48 @@ class Usage:
         """Holders of one id in the last List."""
         return self.holders.get(resource, _NONE).get(device_id, _NOBODY)
 
+    def who(self, resource: str, device_id: str) -> tuple[str, ...]:
+        """For an admin: the pods that have the id, by name where List tells it."""
+        if named := self.holders_of(resource, device_id):
+            return tuple(str(holder) for holder in named)
+        key = (resource, device_id)
+        grants = self.grants.by_key.get(key) or self.lost.by_key.get(key, ())
+        names = (self.names.get(grant.pod, f"the pod with uid {grant.pod}") for grant in grants)
+        return tuple(dict.fromkeys(names))
+
+    def shown(self, key: Key) -> bool:
+        """Whether the last List or the record has the id."""
+        return self._in_list(key) or key in self.grants.by_key
+
     def busy(self, resource: str, device_id: str) -> bool:
         """Whether the id may be in use. Before the first List every id may be."""
         key = (resource, device_id)
-        return self.begun is None or key in self.unseen or bool(self.holders_of(*key))
+        return self.begun is None or key in self.doubts or key in self.lost.by_key or self.shown(key)
 
     def in_use(self, resource: str, device_id: str) -> bool:
-        """Whether the last List shows the id in use, or it was handed out after that List was begun."""
+        """Whether the kubelet shows the id in use, or it was handed out after the last List was begun."""
         key = (resource, device_id)
-        handed_out = self.unseen.get(key)
-        fresh = handed_out is not None and (self.begun is None or handed_out > self.begun)
-        return fresh or bool(self.holders_of(*key))
+        doubt = self.doubts.get(key)
+        fresh = doubt is not None and not doubt.shown and (self.begun is None or doubt.last > self.begun)
+        return fresh or self.shown(key)
 
     def used(self) -> frozenset[Key]:
-        """All ids that are in use by the last List, or that no List has shown yet."""
-        return frozenset(self.held_keys()).union(self.unseen)
+        """All ids that are or may be in use, as far as any was named."""
+        return frozenset(self.held_keys()).union(self.doubts, self.lost.by_key)
+
+    def granted(self, key: Key) -> Granted | None:
+        """Which device an id was when it was given away."""
+        return self.grants.of(key) or self.lost.of(key)
+
+    @property
+    def looked(self) -> bool:
+        """Whether the record was read, or could not be."""
+        return self.problem != NOT_READ
+
+    @property
+    def left_over(self) -> frozenset[Key]:
+        """Ids in the record that the last List lacks: of ended pods until the next write, or of init containers."""
+        return frozenset(key for key in self.grants.by_key if not self._in_list(key))
+
+    def _in_list(self, key: Key) -> bool:
+        return bool(self.holders_of(*key))

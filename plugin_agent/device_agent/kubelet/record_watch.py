@@ -1,0 +1,149 @@
+"""Reads the kubelet's record whenever it changes, and when somebody asks.
+
+The kubelet replaces the file by a rename, which shows as a change of its directory. Reading is done in a thread with a
+deadline: whatever the disk does, devices are served. A problem is told once, when it begins or changes.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from device_agent.kubelet import checkpoint
+from device_agent.kubelet.registration import KubeletDirectory
+from device_agent.runtime.settings import Settings
+from device_agent.runtime.worker import Worker, WorkerBusyError
+from device_agent.table.device import Key
+from device_agent.table.grants import Grant
+from device_agent.table.kubelet_view import Reading
+
+logger = logging.getLogger(__name__)
+
+NO_DOUBT: Final[frozenset[Key]] = frozenset()
+_HANGS: Final = "the disk does not answer"
+
+
+class RecordWatch:
+    """`deliver` gets each reading. `resent`: when one of our lists was last sent, monotonic seconds, or None."""
+
+    def __init__(
+        self,
+        directory: KubeletDirectory,
+        *,
+        deliver: Callable[[Reading], None],
+        resent: Callable[[], float | None],
+        settings: Settings,
+    ) -> None:
+        self._directory = directory
+        self._deliver = deliver
+        self._resent = resent
+        self._settings = settings
+        self._worker = Worker("record")
+        self._turn = asyncio.Lock()
+        self._wake = asyncio.Event()
+        self._stamp: checkpoint.Stamp | None = None
+        self._grants: tuple[Grant, ...] = ()
+        self._life: object = None
+        self._told = ""
+
+    async def run(self) -> None:
+        """Reads after every change, until it is cancelled."""
+        self._directory.listen(self, self._wake.set)
+        try:
+            while True:
+                await self._wake.wait()
+                await asyncio.sleep(self._settings.record_coalesce)
+                self._wake.clear()
+                await self.look(again=False)
+        finally:
+            self._directory.listen(self, None)
+
+    async def look(self, *, again: bool = True) -> None:
+        """Delivers the record as it is now. `again`: also when it is the file that was read last."""
+        async with self._turn:
+            begun, life = time.monotonic(), self._directory.life
+            try:
+                grants = await self._worker.call(self._read, seconds=self._settings.record_deadline)
+            except (TimeoutError, WorkerBusyError):
+                self._failed(_HANGS, begun=begun)
+                return
+            except checkpoint.RecordError as error:
+                self._failed(str(error), begun=begun)
+                return
+            if grants is self._grants and life == self._life and not again and not self._told:
+                return
+            self._grants, self._life = grants, life
+            if self._told:
+                logger.info("the kubelet's record is readable again")
+                self._told = ""
+            self._deliver(Reading(grants=grants, begun=begun, resent=self._resent(), life=life))
+
+    def _read(self) -> tuple[Grant, ...]:
+        """In the thread. The last result itself while the file is the same."""
+        stamp = checkpoint.stamp(self._directory.path)
+        if stamp is not None and stamp == self._stamp:
+            return self._grants
+        self._stamp = None
+        grants = checkpoint.read(self._directory.path)
+        # read before the stamp: a file that was replaced meanwhile is read again
+        self._stamp = stamp
+        return self._grants if grants == self._grants else grants
+
+    def _failed(self, problem: str, *, begun: float) -> None:
+        if problem != self._told:
+            logger.warning("the kubelet's record tells nothing", extra={"error": problem})
+            self._told = problem
+        self._deliver(Reading(begun=begun, problem=problem))
+
+
+class Settling:
+    """Finds out whether ids in doubt are free, and whether the record has ids of pods that ended.
+
+    The order is List, one of our lists sent again, the record two seconds later. List has the kubelet drop what ended
+    pods had, and each device list has it write its record (pkg/kubelet/cm/devicemanager/manager.go,
+    UpdateAllocatedDevices and genericDeviceUpdateCallback).
+    """
+
+    def __init__(
+        self,
+        *,
+        doubtful: Callable[[], frozenset[Key]],
+        ask: Callable[[], Awaitable[None]],
+        resend: Callable[[], None],
+        look: Callable[[], Awaitable[None]],
+        settings: Settings,
+    ) -> None:
+        self._doubtful = doubtful
+        self._ask = ask
+        self._resend = resend
+        self._look = look
+        self._settings = settings
+        self._wake = asyncio.Event()
+        self._tried = NO_DOUBT
+
+    def stirred(self) -> None:
+        """List or record told something new, or ids were handed out."""
+        if self._doubtful() not in (NO_DOUBT, self._tried):
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Settles doubts until it is cancelled. Doubts that stay are looked at less and less often."""
+        pause = self._settings.settle_first
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause if self._tried else None):
+                    await self._wake.wait()
+            self._wake.clear()
+            # most doubts end by themselves: the record shows what was handed out
+            await asyncio.sleep(self._settings.settle_first)
+            doubtful = self._doubtful()
+            longer = min(2 * pause, self._settings.settle_max)
+            pause = longer if doubtful == self._tried else self._settings.settle_first
+            self._tried = doubtful
+            if doubtful:
+                await self._ask()
+                self._resend()
+                await asyncio.sleep(self._settings.settle_wait)
+                await self._look()
