@@ -81,8 +81,8 @@ class DeviceReason(Word):
     )
     KUBELET_FORGOT = (
         "KubeletForgot",
-        "The kubelet lost its record, for example in a power cut, and takes the device for free. The pod in the message "
-        "still has it. Delete that pod: the kubelet knows its successor.",
+        "The kubelet lost its record, for example in a power cut, and takes the device for free. The pod in the "
+        "message still has it. Delete that pod: the kubelet knows its successor.",
     )
     DUPLICATE_IDENTITY = (
         "DuplicateIdentity",

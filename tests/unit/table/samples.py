@@ -3,19 +3,20 @@
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
+from device_agent.allocate.grant import read_note
 from device_agent.contract.document import (
     DeviceEntry,
     Document,
     HealthRules,
-    Ownership,
     Resource,
     SimulatedSource,
 )
 from device_agent.contract.inventory import Identity
 from device_agent.select.unit import Excluded, Grants, Selection, Unit
-from device_agent.table.claims import Claim
 from device_agent.table.device_table import DeviceTable
-from device_agent.table.holders import Holder, Holders
+from device_agent.table.grants import Grant, SeenGrant
+from device_agent.table.holders import Holder, Holders, Listing
+from device_agent.table.kubelet_view import Reading
 
 NAME = "example.com/dev"
 OTHER = "example.com/other"
@@ -32,11 +33,6 @@ NO_GRACE = HealthRules(removal_grace_seconds=0)
 
 def resource(name: str = NAME, *, health: HealthRules = NO_GRACE, **fields) -> Resource:
     return Resource(name=name, devices=(DeviceEntry(simulated=SimulatedSource(count=1)),), health=health, **fields)
-
-
-def exclusive(*resources: Resource) -> frozenset[str]:
-    """Names of the entries whose devices nobody else may have."""
-    return frozenset(r.name for r in document(*resources).resources if r.ownership is Ownership.EXCLUSIVE)
 
 
 def document(*resources: Resource) -> Document:
@@ -75,33 +71,60 @@ def held(*ids: str, name: str = NAME) -> Holders:
     return {name: {i: (Holder("default", f"pod-{i}", "main"),) for i in ids}}
 
 
+def listing(holders: Holders, *pods: tuple[str, str]) -> Listing:
+    """A List with these holders, and with further pods that have no device."""
+    named = {(who.namespace, who.pod) for ids in holders.values() for those in ids.values() for who in those}
+    return Listing(holders, frozenset({*named, *pods}))
+
+
 class Steps:
     """A table driven one second per event, as the kubelet's shell drives it."""
 
-    def __init__(self, *resources: Resource) -> None:
+    def __init__(self, *resources: Resource, owner: str = "lab") -> None:
         self.now = 0.0
-        self.table = DeviceTable(document(*resources))
-        self.exclusive = exclusive(*resources)
-
-    def claims(self, own: Iterable[Claim], others: Iterable[Claim]) -> frozenset[str]:
-        """What is read from the node's disk."""
-        self.now += 1
-        return self.table.apply_claims(own, others, now=self.now, wall=wall(self.now))
+        self.table = DeviceTable(document(*resources), owner=owner, boot="boot")
 
     def scan(self, *units: Unit, **fields) -> frozenset[str]:
         self.now += 1
-        self.table.claim(units, exclusive=self.exclusive)
         return self.table.apply_selection(selection(*units, **fields), now=self.now, wall=wall(self.now))
 
     def edit(self, *resources: Resource, units: tuple[Unit, ...]) -> frozenset[str]:
         self.table.configure(document(*resources))
-        self.exclusive = exclusive(*resources)
         return self.scan(*units)
 
-    def list(self, holders: Holders | None, *, begun: float | None = None) -> frozenset[str]:
+    def list(self, holders: Holders | None, *, begun: float | None = None, pods: Iterable[tuple[str, str]] = ()):
+        """One answer of List."""
         self.now += 1
         at = self.now if begun is None else begun
-        return self.table.apply_holders(holders, begun=at, now=self.now, wall=wall(self.now))
+        told = None if holders is None else listing(holders, *pods)
+        return self.table.apply_listing(told, begun=at, now=self.now, wall=wall(self.now))
+
+    def record(
+        self, *grants: Grant, resent: float | None = None, life: object = 1, problem: str = ""
+    ) -> frozenset[str]:
+        """One look at the kubelet's record."""
+        self.now += 1
+        reading = Reading(grants, begun=self.now, resent=resent, life=life, problem=problem)
+        return self.table.apply_record(reading, now=self.now, wall=wall(self.now))
+
+    def settle(self, holders: Holders | None = None, *grants: Grant, life: object = 1) -> frozenset[str]:
+        """List, every list sent again, and the record later: what the shell does while ids are in doubt."""
+        changed = self.list(holders or {})
+        sent = self.now = self.now + 1
+        for name in self.table.resources():
+            self.send(name)
+        self.now += 2
+        return changed | self.record(*grants, resent=sent, life=life)
+
+    def restore(self, *seen: SeenGrant) -> frozenset[str]:
+        """What is read from the node's disk."""
+        self.now += 1
+        return self.table.restore_grants(seen, now=self.now, wall=wall(self.now))
+
+    def grant(self, *ids: str, name: str = NAME, pod: str = "", container: str = "main") -> Grant:
+        """What the kubelet writes into its record when these ids were allocated. `pod`: its uid."""
+        note = read_note(self.table.note(name, ids)[1])
+        return Grant(pod=pod or f"uid-{ids[0]}", container=container, resource=name, ids=tuple(sorted(ids)), note=note)
 
     def allocate(self, *ids: str, name: str = NAME) -> None:
         self.now += 1

@@ -5,7 +5,6 @@ from device_agent.contract.document import HealthRules, Match
 from device_agent.runtime.errors import UnavailableDevice
 from device_agent.select.unit import Excluded
 from device_agent.table.snapshot import Health
-from device_agent.table.usage import UNSEEN_SECONDS
 from unit.table.samples import NAME, OTHER, Steps, document, held, resource, unit, wall
 
 
@@ -96,7 +95,6 @@ def test_an_hour_without_an_answer_does_not_make_an_id_free():
     steps.allocate("a")
     steps.scan()
     steps.send()
-    steps.now += 2 * UNSEEN_SECONDS
     steps.list(None)
     steps.scan()
     assert steps.seen() == {"a": False}
