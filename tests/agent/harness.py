@@ -26,6 +26,9 @@ FAST = {
     "holders_poll_max": 0.3,
     "holders_soon": 0.05,
     "allocatable_poll": 0.5,
+    "settle_first": 0.1,
+    "settle_wait": 2.05,
+    "settle_max": 2.0,
     "report_first": 0.05,
     "report_interval": 0.1,
     "report_spread": 0.4,
@@ -61,6 +64,7 @@ class Node:
         for path in (self.plugins, self.host / "dev", self.host / "sys", self.host / "proc", self.mount):
             path.mkdir(parents=True)
         self._mounts = 0
+        self._devices = 0
 
     @property
     def config(self) -> Path:
@@ -81,10 +85,11 @@ class Node:
         return hashlib.sha256(raw).hexdigest()
 
     def device(self, name: str) -> Path:
-        """Makes /dev/<name>, a character device."""
+        """Makes /dev/<name>, a character device with a number of its own."""
         path = self.host / "dev" / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        os.mknod(path, 0o660 | stat.S_IFCHR, os.makedev(1, 3))
+        self._devices += 1
+        os.mknod(path, 0o660 | stat.S_IFCHR, os.makedev(240, self._devices))
         return path
 
     def sockets(self) -> set[str]:

@@ -235,7 +235,7 @@ def test_whatever_the_nodes_disk_does_at_a_start_devices_are_served_and_it_is_to
     kubelet.wait_for(SIM, 4)
     kubelet.admit("pod", SIM, 1)
     assert hung.exists()
-    until(lambda: {r["section"] for r in agent.said("the node store cannot be read")} == {"config", "health", "claims"})
+    until(lambda: {r["section"] for r in agent.said("the node store cannot be read")} == {"config", "health", "grants"})
     told = os.strerror(number) if number else "the disk hangs"
     until(lambda: told in api.objects.get("lab.node-1", {}).get("status", {}).get("healthError", ""), what="told")
     node.configure(document(simulated(count=5)))
@@ -284,7 +284,7 @@ def test_what_the_kubelet_writes_into_its_directory_is_no_news(
     before = log.stat().st_size
     checkpoint = node.plugins / "kubelet_internal_checkpoint"
     for number in range(400):
-        (node.plugins / ".checkpoint").write_text(str(number))
+        (node.plugins / ".checkpoint").write_text(json.dumps({"Data": {"PodDeviceEntries": None}, "Checksum": number}))
         (node.plugins / ".checkpoint").rename(checkpoint)
         assert agent.get("/healthz")[0] == 200
     kubelet.restart()  # what comes after all of it

@@ -120,19 +120,18 @@ def test_a_device_that_vanishes_while_held_is_listed_unhealthy_until_it_is_free(
 def test_a_kubelet_that_has_not_heard_of_all_its_pods_frees_nothing(node: Node, kubelet: Kubelet, start: Start) -> None:
     gone = node.device("widget0")
     node.configure(document(files("example.com/widget", "/dev/widget*")))
-    kubelet.checkpoint["default", "agent-pod", "agent"] = {}
+    kubelet.checkpoint.begin(("default", "agent-pod"))
     agent = start(env={"POD_NAMESPACE": "default", "POD_NAME": "agent-pod"})
     (lost,) = kubelet.wait_for("example.com/widget", 1)
     kubelet.admit("pod", "example.com/widget", 1)
     gone.unlink()
     until(lambda: kubelet.health("example.com/widget") == {lost: "Unhealthy"}, what="unhealthy")
-    forgotten = dict(kubelet.checkpoint)
-    kubelet.checkpoint.clear()
+    kubelet.checkpoint.running.clear()
     agent.wait_said("holders are unknown", error="the kubelet has not yet heard of all its pods")
     lists = kubelet.list_calls
     until(lambda: kubelet.list_calls > lists + 3, what="a few more empty lists")
     assert kubelet.health("example.com/widget") == {lost: "Unhealthy"}
-    kubelet.checkpoint.update({key: held for key, held in forgotten.items() if key[1] == "agent-pod"})
+    kubelet.checkpoint.begin(("default", "agent-pod"))
     until(lambda: kubelet.health("example.com/widget") == {}, what="dropped once a whole list shows it free")
 
 

@@ -44,7 +44,7 @@ class RecordWatch:
         self._turn = asyncio.Lock()
         self._wake = asyncio.Event()
         self._stamp: checkpoint.Stamp | None = None
-        self._grants: tuple[Grant, ...] = ()
+        self._grants: tuple[Grant, ...] | None = None
         self._life: object = None
         self._told = ""
 
@@ -78,9 +78,9 @@ class RecordWatch:
             if self._told:
                 logger.info("the kubelet's record is readable again")
                 self._told = ""
-            self._deliver(Reading(grants=grants, begun=begun, resent=self._resent(), life=life))
+            self._deliver(Reading(grants=grants or (), absent=grants is None, begun=begun, resent=self._resent(), life=life))
 
-    def _read(self) -> tuple[Grant, ...]:
+    def _read(self) -> tuple[Grant, ...] | None:
         """In the thread. The last result itself while the file is the same."""
         stamp = checkpoint.stamp(self._directory.path)
         if stamp is not None and stamp == self._stamp:

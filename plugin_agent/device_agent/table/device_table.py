@@ -42,7 +42,7 @@ from device_agent.table import granting, holdings, lists, presence, states
 from device_agent.table.adoption import Adoption, named
 from device_agent.table.device import Device, Key, Standing, split_replica
 from device_agent.table.gone import Departures
-from device_agent.table.grants import Grants, SeenGrant
+from device_agent.table.grants import SeenGrant
 from device_agent.table.hardware import HardwareIndex
 from device_agent.table.holders import Holders, Listing
 from device_agent.table.holdings import Holding, Holdings
@@ -127,12 +127,7 @@ class DeviceTable:
 
     def apply_record(self, reading: Reading, *, now: float, wall: datetime) -> frozenset[str]:
         """One look at the kubelet's record."""
-        if reading.problem:
-            self._view = self._view.unreadable(reading.problem)
-        else:
-            self._view = self._view.read(
-                Grants(reading.grants), at=reading.begun, resent=reading.resent, life=reading.life
-            )
+        self._view = self._view.read(reading)
         return self._settle(now=now, wall=wall)
 
     def apply_health(self, news: Look | Fault, *, now: float, wall: datetime) -> frozenset[str]:

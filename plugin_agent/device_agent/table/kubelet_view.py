@@ -12,12 +12,14 @@ from device_agent.table.usage import Usage
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One look at the kubelet's record, begun at `begun` (monotonic seconds). `problem`: why it tells nothing, or ''.
+    """One look at the kubelet's record, begun at `begun` (monotonic seconds).
 
-    `resent`: when one of our lists was last sent. `life`: of the kubelet.
+    `absent`: there is none, as before the first allocation. `resent`: when one of our lists was last sent. `life`: of
+    the kubelet. `problem`: why the record tells nothing, or ''.
     """
 
     grants: tuple[Grant, ...] = ()
+    absent: bool = False
     begun: float = 0.0
     resent: float | None = None
     life: object = None
@@ -55,16 +57,18 @@ class KubeletView:
             missing = forgotten.still_lost(missing, usage.listing)
         return self._after(usage, missing)
 
-    def read(self, grants: Grants, *, at: float, resent: float | None, life: object) -> "KubeletView":
-        """The record as it was at `at`. `resent`: when one of our lists was last sent; `life`: of the kubelet."""
-        if grants == Grants() and self.usage.grants.all and life == self.life:
-            return self.unreadable("the kubelet's record is gone")
-        missing = forgotten.lost(self.missing, grants)
-        decided = self.decided
-        if life != self.life:
-            missing, decided = forgotten.lost((*self.missing, *self.seen), grants), at
-        usage = self.usage.read(grants, at=at, resent=resent)
-        return replace(self._after(usage, missing), life=life, decided=decided)
+    def read(self, reading: Reading) -> "KubeletView":
+        """One look at the record."""
+        same_life = reading.life == self.life
+        if reading.problem:
+            return self.unreadable(reading.problem)
+        if reading.absent and self.usage.grants.all and same_life:
+            return self.unreadable("it is gone; the kubelet writes it again with the next change")
+        grants = Grants(reading.grants)
+        missing = forgotten.lost(self.missing if same_life else (*self.missing, *self.seen), grants)
+        usage = self.usage.read(grants, at=reading.begun, resent=reading.resent)
+        decided = self.decided if same_life else reading.begun
+        return replace(self._after(usage, missing), life=reading.life, decided=decided)
 
     def unreadable(self, problem: str) -> "KubeletView":
         """The record is there and tells nothing."""
