@@ -4,7 +4,7 @@ import pytest
 from device_agent.contract.document import Ownership
 from device_agent.runtime.errors import UnavailableDevice
 from device_agent.select.unit import Excluded
-from device_agent.table.snapshot import Health
+from device_agent.table.snapshot import DeviceState, Health
 from unit.table.samples import NAME, OTHER, Steps, held, resource, unit
 
 # Replicas
@@ -205,20 +205,24 @@ def test_a_held_device_that_no_scan_found_has_the_cause_that_its_source_tells():
     assert steps.seen() == {"GPU-a": True}
 
 
-@pytest.mark.parametrize(
-    ("holders", "until"),
-    [
-        (held("a"), "listed until it is free"),
-        ({}, "nobody holds it, it leaves the list in a moment"),
-        (None, "listed until it is known to be free"),
-    ],
-)
-def test_how_long_a_device_stays_listed_depends_on_who_holds_it(holders, until: str):
+def _excluded_while(holders) -> DeviceState:
+    """A device that its entry excludes while it has these holders."""
     steps = Steps()
     steps.scan(unit("a"))
     steps.list(holders)
     steps.scan(excluded=(Excluded("a", "pci", NAME, "MigEnabled", "", hardware="devices/a"),))
-    assert (steps.device("a").reason, steps.device("a").message) == ("Draining", f"excluded now: MigEnabled; {until}")
+    return steps.device("a")
+
+
+@pytest.mark.parametrize("holders", [held("a"), {}, None])
+def test_a_device_that_is_excluded_now_drains_whoever_holds_it(holders):
+    device = _excluded_while(holders)
+    assert device.reason == "Draining"
+    assert "MigEnabled" in device.message
+
+
+def test_the_message_of_a_draining_device_depends_on_its_holders():
+    assert len({_excluded_while(holders).message for holders in (held("a"), {}, None)}) == 3
 
 
 def test_a_device_that_is_excluded_while_its_driver_hangs_is_not_missing():
