@@ -106,9 +106,9 @@ def _of_pool(pool: Pool, document: Document) -> Iterator[str]:
             )
     for clash in env_clashes(document):
         yield (
-            f"{name_some(clash.values)} {'set' if len(clash.values) > 1 else 'sets'} {clash.name} to values of their "
-            f"own: a container that asks for more than one of these resources gets the {clash.name} of one alone; let "
-            "no container ask for two, or pass the devices in another way, as presets with names in -cdi or -nodes do"
+            f"{name_some(clash.values)} {'set' if len(clash.values) > 1 else 'sets'} {clash.name} to different values: "
+            "a container that asks for more than one of these resources gets only one of the values; let no container "
+            "ask for two, or pass the devices in another way, such as a preset whose name ends in -cdi or -nodes"
         )
 
 

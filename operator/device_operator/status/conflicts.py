@@ -98,7 +98,7 @@ def _entries(inventory: InventoryView) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """What an inventory tells of the hardware that pods may get. `resources`: id -> resource name.
+    """The hardware that pods may get, as an inventory lists it. `resources`: id -> resource name.
 
     `complete`: the inventory lists all devices. If False, the agent may offer devices that `resources` lacks.
     """

@@ -96,7 +96,7 @@ def test_an_agent_with_sys_admin_is_told():
 
 def test_a_clash_is_told_with_the_way_out():
     text = texts({"runtimeClass": "nvidia"}, GPU, {**MIG, "preset": "nvidia-gpu-env"})
-    assert "nvidia.com/gpu, nvidia.com/mig set NVIDIA_VISIBLE_DEVICES to values of their own" in text
+    assert "nvidia.com/gpu, nvidia.com/mig set NVIDIA_VISIBLE_DEVICES to different values" in text
     assert "-cdi or -nodes" in text
 
 

@@ -159,7 +159,7 @@ def test_devices_that_another_object_offers_too_degrade_and_hide_no_other_fault(
     seen["inventories"] = (inventory("node-0000"), inventory("node-0001", configError="contract version 2"))
     found = status(**seen, conflicts=meet)
     assert conditions(found)["Degraded"] == ("True", "DeviceConflict")
-    assert "offers devices that pool default offers too, on nodes node-0000, node-0001" in message(found, "Degraded")
+    assert "pool default offer the same devices on nodes node-0000, node-0001" in message(found, "Degraded")
     assert "contract version 2" in message(found, "Degraded")
     assert [n["reason"] for n in found["nodes"]] == ["DeviceConflict", "ConfigError"]
     assert conditions(found)["Accepted"][0] == conditions(found)["Ready"][0] == "True"

@@ -227,7 +227,7 @@ def test_devices_that_two_objects_offer_under_two_names_are_told():
         "node-1", ConditionReason.DEVICE_CONFLICT, "default", "other", names, reported=True, device=GPU.format(1)
     )
     assert describe([found]).startswith(
-        f"DevicePluginConfig other offers devices that pool default offers too, on node node-1, such as {GPU.format(1)}, "
+        f"DevicePluginConfig other and pool default offer the same devices on node node-1, such as {GPU.format(1)}, "
         "as nvidia.com/gpu, nvidia.com/gpu.shared: two pods may get the same device; put such devices into one object"
     )
 

@@ -182,7 +182,7 @@ def test_max_unavailable_that_would_stop_every_update(value: object):
         (obj(name="x" * 41), "metadata.name"),
         (obj(paused="yes"), "spec.paused: must be true or false"),
         (obj(resources=[entry(sharing=[])]), "spec.resources[0].sharing: must be an object, not a list"),
-        (obj(updateStrategy={"maxSurge": 1}), "spec.updateStrategy: may have maxUnavailable alone"),
+        (obj(updateStrategy={"maxSurge": 1}), "only field is maxUnavailable"),
     ],
 )
 def test_an_object_of_another_shape(given: object, message: str):

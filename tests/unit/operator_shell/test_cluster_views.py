@@ -64,7 +64,7 @@ def test_a_node_that_never_reported_is_not_ready() -> None:
     ("status", "why"),
     [
         ("Unknown", "its kubelet does not report"),
-        ("False", "its kubelet reports so, kubectl describe node says why"),
+        ("False", "its kubelet reports NotReady; kubectl describe node says why"),
     ],
 )
 def test_a_silent_kubelet_is_told_from_one_that_is_not_ready(status: str, why: str) -> None:
