@@ -4,8 +4,8 @@ The device plugin API has no release call, so "free" is a conclusion. An id is i
 agent, or of an earlier agent: these appear in the first List. It is free when a List begun later does not show it.
 
 List is eventually consistent, and plain init containers never appear in it (pkg/kubelet/apis/podresources). So an id
-that was handed out counts as used until a List has shown it, or until a List begun an hour later has not. Time alone
-never makes an id free.
+that was handed out counts as used until a List shows it. If none does, it counts as used until a List begun an hour
+later. Time alone never makes an id free.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
