@@ -1,7 +1,7 @@
-"""What the agent tells about GPUs beside serving them, where the admin asks for it: telemetry and node labels.
+"""Telemetry and node labels of GPUs, if the admin switched them on.
 
-Neither can hold up or break what pods depend on: samples come from the NVML thread, files go through a thread of their
-own, and what fails is logged once and tried again.
+They never delay or break the serving of devices. Samples come from the NVML thread, and a thread of its own writes the
+label file. A failure is logged once and tried again.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ _WRITE_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What an admin has switched on. `features_dir`: node-feature-discovery's directory, None: no labels."""
+    """What the admin switched on. `features_dir`: node-feature-discovery's directory; None: no labels."""
 
     metrics: bool = False
     features_dir: Path | None = None
@@ -37,7 +37,7 @@ NOTHING_WANTED: Final = Wanted()
 
 
 class GpuReport:
-    """Does nothing that is not wanted. `config`: the DevicePluginConfig's name, which the label file is called by."""
+    """Reports what `wanted` asks for. `config`: the DevicePluginConfig's name, which is part of the file's name."""
 
     def __init__(self, wanted: Wanted, *, registry: Registry, config: str, sys: Path, sample_interval: float) -> None:
         self._telemetry = GpuTelemetry(interval=sample_interval) if wanted.metrics else None
@@ -51,19 +51,19 @@ class GpuReport:
         self._told = ""
 
     def publish(self, snapshot: TableSnapshot) -> None:
-        """The table changed: who holds what now."""
+        """Takes the table's new state, for the holders in the telemetry."""
         if self._telemetry is not None:
             self._telemetry.publish(snapshot)
 
     async def sample(self, take: Callable[[], Awaitable[Sequence[GpuSample]]]) -> None:
-        """Takes samples for ever, or returns at once when none are wanted."""
+        """Takes samples for ever. Without telemetry it returns at once."""
         if self._telemetry is not None:
             await self._telemetry.run(take)
 
     async def scanned(self, document: Document, view: NvmlView | None, snapshot: TableSnapshot) -> None:
-        """After each scan: the label file follows the view. It stays as it is while the driver gives no answer.
+        """Updates the label file after a scan. The file stays as it is while the driver gives no answer.
 
-        `view` None: there is no answer yet. Without an entry that asks for NVIDIA devices the file is removed.
+        `view` None: the driver has not answered yet. If no entry asks for NVIDIA devices, the file is removed.
         """
         file = self._file
         if view is None and not any(entry.nvml for resource in document.resources for entry in resource.devices):
@@ -75,18 +75,18 @@ class GpuReport:
             async with self._turn:
                 await self._worker.call(lambda: self._keep(file, seen, snapshot), seconds=_WRITE_SECONDS)
         except (TimeoutError, WorkerBusyError):
-            problem = "the disk hangs"
+            problem = "writing takes too long: check the disk of the node"
         except OSError as error:
-            problem = error.strerror or str(error)  # its text names a temporary file, another one each time
+            problem = error.strerror or str(error)  # not str(error): it names a temporary file, so it differs each time
         except Exception as error:
-            # a defect here is no reason for a task that is started again for ever, with one more at each scan
+            # a defect that is raised would have this task restarted for ever, one more with each scan
             problem = repr(error)
             if problem != self._told:
                 logger.exception("node features")
         else:
             problem = ""
         if problem and problem != self._told:
-            logger.warning("node features are not written", extra={"error": problem, "file": str(file.path)})
+            logger.warning("node labels are not written", extra={"error": problem, "file": str(file.path)})
         self._told = problem
 
     def _keep(self, file: FeatureFile, view: NvmlView, snapshot: TableSnapshot) -> None:
