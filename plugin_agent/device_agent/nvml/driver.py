@@ -72,7 +72,7 @@ class Driver:
     """The library of one driver, and what was read from it. Call it from one thread at a time.
 
     `events` None: it does not listen for events. `own_dev`: the directory in which the library opens device nodes.
-    `access`: the admin's settings, for the advice in messages.
+    `access`: the admin's settings, for the advice in messages. `clock`: monotonic seconds.
     """
 
     def __init__(
@@ -205,7 +205,7 @@ class Driver:
     def _start(self, around: Surroundings) -> None:
         if self._started is not None:
             return
-        library = self._library = nvml.load(self._root, access=self._places.access)
+        library = self._library = nvml.load(self._root, access=self._places.access, clock=self._clock)
         try:
             library.ask("nvmlInitWithFlags", nvml.INIT_NO_GPUS)
         except (DriverGoneError, NvmlCallError) as error:
@@ -296,10 +296,10 @@ class Driver:
         before = {gpu.index: gpu for gpu in self._last} if self._numbered else {}
         first = self._next if self._next < count else 0
         following: int | None = None
-        end = time.monotonic() + self._slow_seconds
+        end = self._clock() + self._slow_seconds
         for n in range(count):
             index = (first + n) % count
-            late = n > 0 and (self._hurried or time.monotonic() >= end)
+            late = n > 0 and (self._hurried or self._clock() >= end)
             if late and index in before:
                 gpu = before[index]
                 found.append(replace(gpu, state=replace(gpu.state, asked=False)))

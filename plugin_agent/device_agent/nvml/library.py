@@ -10,7 +10,7 @@ import errno
 import importlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -107,9 +107,10 @@ class NvmlCallError(AgentError):
 class Library:
     """pynvml, bound to the driver's library. All calls go through `ask`."""
 
-    def __init__(self, module: ModuleType, *, path: str) -> None:
+    def __init__(self, module: ModuleType, *, path: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.module = module
         self.path = path
+        self._clock = clock
         self.progress = ("", 0.0)
         """The call in progress or '', and when it began (monotonic seconds). Other threads read it."""
 
@@ -121,7 +122,7 @@ class Library:
             NvmlCallError: this call failed.
         """
         what = f"{function} of {of}" if of else function
-        self.progress = what, time.monotonic()
+        self.progress = what, self._clock()
         try:
             return getattr(self.module, function)(*arguments)
         except self.module.NVMLError as error:
@@ -132,7 +133,7 @@ class Library:
         except UnicodeDecodeError as error:  # pynvml decodes the device's bytes
             raise NvmlCallError(UNKNOWN, f"{what}: {error}") from error
         finally:
-            self.progress = "", time.monotonic()
+            self.progress = "", self._clock()
 
     @property
     def gone(self) -> bool:
@@ -144,10 +145,10 @@ class Library:
         return False
 
 
-def load(driver_root: Path, *, access: Access = NOTHING_SET) -> Library:
+def load(driver_root: Path, *, access: Access = NOTHING_SET, clock: Callable[[], float] = time.monotonic) -> Library:
     """Loads the library below `driver_root` and binds pynvml to it. After an update of the driver that is the new file.
 
-    `access`: the admin's settings, for the text of the error.
+    `access`: the admin's settings, for the text of the error. `clock`: for `Library.progress`.
 
     Raises:
         NvmlUnavailableError: no library was found, or none could be loaded.
@@ -156,12 +157,12 @@ def load(driver_root: Path, *, access: Access = NOTHING_SET) -> Library:
     for path in candidates(driver_root):
         try:
             # not RTLD_GLOBAL: after an update two releases are loaded, and must not use each other's symbols
-            return _bind(ctypes.CDLL(path), path=path)
+            return _bind(ctypes.CDLL(path), path=path, clock=clock)
         except OSError as error:
             refused = refused or str(error)
     if driver_root == Path("/"):
         try:
-            return _bind(ctypes.CDLL(LIBRARY), path=LIBRARY)  # where the linker's own cache has it
+            return _bind(ctypes.CDLL(LIBRARY), path=LIBRARY, clock=clock)  # where the linker's own cache has it
         except OSError:
             pass
     if refused:
@@ -183,13 +184,13 @@ def candidates(driver_root: Path) -> Iterator[str]:
                 yield path
 
 
-def _bind(library: ctypes.CDLL, *, path: str) -> Library:
+def _bind(library: ctypes.CDLL, *, path: str, clock: Callable[[], float]) -> Library:
     module: Any = importlib.import_module("pynvml")
     with module.libLoadLock:
         if module.nvmlLib is None or module.nvmlLib._handle != library._handle:  # noqa: SLF001 two CDLLs may be of one file
             module.nvmlLib = library
             module._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001 they point into the old library
-    return Library(module, path=path)
+    return Library(module, path=path, clock=clock)
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,13 +46,15 @@ class NvmlSession:
         events: bool = True,
         own_dev: Path = Path("/dev"),
         access: Access = NOTHING_SET,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Create it in a running loop. `own_dev`: the directory of the library's device nodes; only tests change it."""
+        """Create it in a running loop. `own_dev`: where the library opens device nodes. `clock`: monotonic seconds."""
         self.view: NvmlView | None = None
         self.last: NvmlView | None = None
         self.on_event: Callable[[XidEvent], None] | None = None
         self.on_wake: Callable[[], None] | None = None
         self._loop = asyncio.get_running_loop()
+        self._clock = clock
         self._deadline = settings.nvml_deadline
         self._slow = settings.nvml_slow
         self._worker = Worker("nvml")
@@ -72,6 +74,7 @@ class NvmlSession:
             slow_seconds=settings.nvml_slow,
             own_dev=own_dev,
             access=access,
+            clock=clock,
         )
 
     @property
@@ -97,7 +100,7 @@ class NvmlSession:
         if self._looking is None:
             if self._worker.busy:  # samples still run
                 return self._hung()
-            self._looking, self._begun = self._start(self._driver.look), time.monotonic()
+            self._looking, self._begun = self._start(self._driver.look), self._clock()
         looking = self._looking
         # before the first answer there is no older view to show, so an admin must see early that the driver is slow
         patience = self._slow if self.last is None else None
@@ -119,10 +122,10 @@ class NvmlSession:
         async with self._turn:
             if self._worker.busy or self._looking is not None:
                 return ()
-            begun = time.monotonic()
+            begun = self._clock()
 
             def enough() -> bool:
-                due = self._waiting > 0 and time.monotonic() - begun > _TURN_SECONDS
+                due = self._waiting > 0 and self._clock() - begun > _TURN_SECONDS
                 return due or self._closed
 
             sampling = self._start(lambda: self._driver.sample(enough=enough))
@@ -152,11 +155,11 @@ class NvmlSession:
 
     async def _answered(self, work: "asyncio.Task[T]", *, begun: float, seconds: float | None = None) -> bool:
         """Waits for the work. True if it ended; False if one of its calls is overdue or `seconds` are over."""
-        until = None if seconds is None else time.monotonic() + seconds
+        until = None if seconds is None else self._clock() + seconds
         while not work.done():
             left = self._deadline - self._silent_for(begun)
             if until is not None:
-                left = min(left, until - time.monotonic())
+                left = min(left, until - self._clock())
             if left <= 0:
                 return False
             await asyncio.wait({work}, timeout=max(left, _LEAST_SECONDS))
@@ -164,7 +167,7 @@ class NvmlSession:
 
     def _silent_for(self, begun: float) -> float:
         """Seconds since the driver last answered a call, or since `begun`, whichever is later."""
-        return time.monotonic() - max(begun, self._driver.progress[1])
+        return self._clock() - max(begun, self._driver.progress[1])
 
     def _slow_start(self) -> NvmlView:
         return NvmlView(
