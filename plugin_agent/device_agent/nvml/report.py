@@ -82,7 +82,7 @@ class GpuReport:
             # a defect that is raised would have this task restarted for ever, one more with each scan
             problem = repr(error)
             if problem != self._told:
-                logger.exception("node features")
+                logger.exception("a defect in making node labels")
         else:
             problem = ""
         if problem and problem != self._told:
@@ -92,4 +92,4 @@ class GpuReport:
     def _keep(self, file: FeatureFile, view: NvmlView, snapshot: TableSnapshot) -> None:
         found = labels(view, snapshot, machine=machine(self._sys))
         if file.keep(found, now=datetime.now(tz=UTC)):
-            logger.info("node features", extra={"file": str(file.path), "labels": len(found)})
+            logger.info("node labels written", extra={"file": str(file.path), "labels": len(found)})
