@@ -228,7 +228,7 @@ def test_an_agent_that_no_entry_asks_for_gpus_leaves_the_driver_alone(
     kubelet.wait_for(GPU, 2)
     assert loaded(agent)
     node.configure(document(simulated()))
-    agent.wait_said("nvml is no longer asked for")
+    agent.wait_said("nvml stopped: no resource uses it")
 
     def held() -> list[str]:
         links = []
