@@ -151,6 +151,11 @@ def test_a_name_with_a_placeholder_whose_device_vanished_is_listed_again_while_i
     until(lambda: "example.com/widget1" not in kubelet.clients, what="let go")
 
 
+def complaints(agent: AgentProcess) -> list[str]:
+    """The causes of all warnings about kept claims."""
+    return [r["error"] for r in tuple(agent.log) if r.get("section") == "claims"]
+
+
 @pytest.mark.parametrize("content", [b"{gar", b"", b'{"version": 99}', b'{"version":2,"items":[{"resource":1}]}'])
 def test_a_record_that_cannot_be_read_is_told_once_and_keeps_nobody_from_a_device(
     node: Node, start: Start, kubelet: Kubelet, content: bytes
@@ -164,9 +169,8 @@ def test_a_record_that_cannot_be_read_is_told_once_and_keeps_nobody_from_a_devic
     until(lambda: len(claimed(node)) == 3, what="its own written anew")
     scans = agent.metric("device_agent_scan_seconds_count") or 0
     until(lambda: (agent.metric("device_agent_scan_seconds_count") or 0) > scans + 3, what="some scans")
-    told = [r["error"] for r in agent.said("the node store cannot be read", section="claims")]
-    assert len(told) == len(set(told)) == 2
-    assert agent.said("the node store cannot be written") == []
+    told = complaints(agent)
+    assert len(told) == len(set(told)) == 2, "the own file and the other object's, none about a write"
     assert record(node, ANOTHER["CONFIG_UID"]).read_bytes() == content
 
 
@@ -180,7 +184,7 @@ def test_where_nothing_can_be_kept_devices_are_offered_and_it_is_told_once(
     kubelet.wait_for(NEW, 3)
     scans = agent.metric("device_agent_scan_seconds_count") or 0
     until(lambda: (agent.metric("device_agent_scan_seconds_count") or 0) > scans + 3, what="some scans")
-    told = [r["error"] for r in agent.said("the node store cannot be read", section="claims")]
+    told = complaints(agent)
     assert len(told) == len(set(told)) == 2, "its own file, and the directory of all"
 
 

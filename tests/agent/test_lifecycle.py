@@ -323,7 +323,7 @@ def test_metrics_name_what_an_alert_needs(node: Node, start: Start, kubelet: Kub
             "DEVICE_METRICS=Yes: must be one of None, Prometheus",
         ),
         (["serve", "--report", "none"], {"NODE_FEATURES": "false"}, "NODE_FEATURES=false: must be one of None, NFD"),
-        (["serve", "--report", "none"], {"CONFIG_UID": "no uid"}, "CONFIG_UID: 'no uid' is no object uid"),
+        (["serve", "--report", "none"], {"CONFIG_UID": "no uid"}, "CONFIG_UID: 'no uid' is not an object uid"),
         (["fly"], {}, "invalid choice: 'fly'"),
         (["scan", "--config", "/nowhere.json"], {}, "/nowhere.json: No such file"),
     ],
