@@ -137,7 +137,7 @@ def test_a_scan_that_hangs_stops_neither_serving_nor_probes(node: Node, start: S
     good = agent.wait_said("configuration in force")["sha256"]
     hang.touch()
     node.configure(document(simulated(count=5)))
-    agent.wait_said("scan", error="the scan hangs, the last one counts")
+    agent.wait_said("the scan has a problem", error="the scan hangs; the last result stays")
     kubelet.admit("pod", SIM, 1)
     agent.wait_ready()
     assert agent.get("/healthz")[0] == 200
@@ -153,7 +153,7 @@ def test_sigterm_ends_the_process_while_a_scan_hangs(node: Node, start: Start, k
     agent = start(settings={"scan_deadline": 0.3}, prelude=HANGING_SCAN.format(hang=str(hang)))
     kubelet.wait_for(SIM, 4)
     hang.touch()
-    agent.wait_said("scan", error="the scan hangs, the last one counts")
+    agent.wait_said("the scan has a problem", error="the scan hangs; the last result stays")
     assert agent.terminate() == 0
     assert node.sockets() == set()
 
@@ -179,8 +179,8 @@ def test_a_thousand_files_that_cannot_be_read_are_a_few_lines(node: Node, start:
     kubelet.wait_for(SIM, 4)
     until(lambda: (agent.metric("device_agent_scan_errors_total") or 0) >= 10, what="ten scans")
     scans = agent.metric("device_agent_scan_errors_total")
-    assert len(agent.said("scan")) <= 20 + scans
-    assert agent.said("more could not be read")[0]["files"] == 980
+    assert len(agent.said("the scan has a problem")) <= 20 + scans
+    assert agent.said("the scan has more problems")[0]["files"] == 980
 
 
 def test_devices_are_found_and_missed_beside_one_that_cannot_be_read(

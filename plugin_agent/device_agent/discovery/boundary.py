@@ -64,5 +64,7 @@ class Boundary:
         key = (place, type(error))
         if key not in self._logged and len(self._logged) < _MOST:
             self._logged.add(key)
-            logger.error("cannot be read, a defect of the agent", exc_info=error, extra={"path": place})
+            logger.error(
+                "an object cannot be read because of a defect of the agent", exc_info=error, extra={"path": place}
+            )
         return str(UnreadableError(place, f"{error!r}; the agent's log has the details"))

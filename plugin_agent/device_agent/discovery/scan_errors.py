@@ -20,6 +20,6 @@ class ScanErrors:
         new = [error for error in errors if error not in self._before]
         self._before = frozenset(errors)
         for error in new[:_MOST]:
-            logger.warning("scan", extra={"error": error})
+            logger.warning("the scan has a problem", extra={"error": error})
         if len(new) > _MOST:
-            logger.warning("more could not be read", extra={"files": len(new) - _MOST})
+            logger.warning("the scan has more problems", extra={"files": len(new) - _MOST})

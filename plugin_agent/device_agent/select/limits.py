@@ -1,8 +1,9 @@
-"""How many devices of an entry the node takes: one for each id, as many names and ids as a kubelet can bear. Pure.
+"""Limits the devices of an entry: each id once, `maxDevices`, and no more names and ids than a kubelet can handle.
+Pure.
 
-These bounds are the node's, not the device's: what they leave out depends on the other devices, and on the entries
-before. They are applied in a fixed order, so that the same finds always give the same devices, and what a container
-holds is never exchanged for what it does not.
+These limits belong to the node, not to one device. What they leave out depends on the other devices and on earlier
+entries. They are applied in a fixed order, so the same finds always give the same devices. A device that a container
+holds is never replaced by another one.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +28,7 @@ class Taken:
 
 
 class Limits:
-    """The limits of one entry. `held`: ids in use, which `maxDevices` never exchanges."""
+    """The limits of one entry. `held`: ids in use; `maxDevices` never replaces their devices."""
 
     def __init__(self, resource: Resource, taken: Taken, *, held: frozenset[str], exclude: Exclude) -> None:
         self._resource = resource
@@ -77,7 +78,7 @@ class Limits:
             return True
         if len(names.replica_id(unit.id, unit.replicas - 1)) < names.MAX_ID:
             return False
-        # the ids of its replicas are cut, and cannot be read back
+        # its replicas' ids are cut, so a held id does not tell its unit
         return bool(self._held) and any(names.replica_id(unit.id, n) in self._held for n in range(unit.replicas))
 
     def _within_names(self, made: list[Made]) -> list[Made]:
