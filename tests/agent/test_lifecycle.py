@@ -55,7 +55,7 @@ def test_a_killed_agent_leaves_a_socket_that_the_next_one_removes(node: Node, st
     assert kubelet.held("example.com/widget") == ids > held
 
 
-def test_a_device_that_went_while_the_agent_was_down_stays_listed_while_held(
+def test_a_held_device_that_vanished_while_the_agent_was_down_stays_listed(
     node: Node, start: Start, kubelet: Kubelet
 ) -> None:
     paths = [node.device(f"widget{number}") for number in range(2)]
@@ -73,7 +73,7 @@ def test_a_device_that_went_while_the_agent_was_down_stays_listed_while_held(
     until(lambda: set(kubelet.health("example.com/widget")) == kept, what="dropped once free")
 
 
-def test_after_a_restart_a_held_device_is_not_exchanged_for_one_that_comes_before_it(
+def test_after_a_restart_a_held_device_is_not_replaced_by_one_with_a_smaller_id(
     node: Node, start: Start, kubelet: Kubelet
 ) -> None:
     widget = "example.com/widget"
@@ -173,7 +173,7 @@ Scanner.scan = scan
 """
 
 
-def test_a_thousand_files_that_cannot_be_read_are_a_few_lines(node: Node, start: Start, kubelet: Kubelet) -> None:
+def test_a_thousand_unreadable_files_give_a_few_log_lines(node: Node, start: Start, kubelet: Kubelet) -> None:
     node.configure(document(simulated()))
     agent = start(prelude=UNREADABLE, settings={"scan_interval": 0.01})
     kubelet.wait_for(SIM, 4)
@@ -183,9 +183,7 @@ def test_a_thousand_files_that_cannot_be_read_are_a_few_lines(node: Node, start:
     assert agent.said("the scan has more problems")[0]["files"] == 980
 
 
-def test_devices_are_found_and_missed_beside_one_that_cannot_be_read(
-    node: Node, start: Start, kubelet: Kubelet
-) -> None:
+def test_devices_come_and_go_beside_an_unreadable_one(node: Node, start: Start, kubelet: Kubelet) -> None:
     dev, name = node.host / "dev", "example.com/box"
     (dev / "box0").touch()
     (dev / "box9").symlink_to("box9")
@@ -219,7 +217,7 @@ ALL_CALLS = ("open", "stat", "mkdir", "chmod", "replace", "unlink", "listdir", "
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EACCES, errno.EROFS, 0], ids=["EIO", "EACCES", "EROFS", "hangs"])
-def test_whatever_the_nodes_disk_does_at_a_start_devices_are_served_and_it_is_told(
+def test_a_bad_disk_at_the_start_is_reported_and_devices_are_served(
     node: Node, start: Start, kubelet: Kubelet, api: ApiServer, number: int
 ) -> None:
     hung = node.root / "hung"
@@ -268,9 +266,7 @@ made.build = inventory
 """
 
 
-def test_what_the_kubelet_writes_into_its_directory_is_no_news(
-    node: Node, start: Start, kubelet: Kubelet, api: ApiServer
-) -> None:
+def test_the_kubelets_own_files_cause_no_work(node: Node, start: Start, kubelet: Kubelet, api: ApiServer) -> None:
     log = node.root / "builds"
     node.configure(document(simulated()))
     env = {"NODE_NAME": "node-1", "CONFIG_NAME": "lab", "POOL_NAME": "edge"}

@@ -121,7 +121,7 @@ async def test_an_edit_is_followed(watched: Watched) -> None:
     await watched.hinted(after=before)
 
 
-async def test_nodes_that_came_while_the_watch_began_are_a_hint(watched: Watched) -> None:
+async def test_nodes_that_exist_when_the_watch_begins_are_a_hint(watched: Watched) -> None:
     (watched.dev / "kvm").touch()
     watched.watch.follow(companions("/dev/kvm"))
     await watched.hinted(after=0)

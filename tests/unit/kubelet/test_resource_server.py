@@ -91,7 +91,7 @@ def much_later(steps: Steps) -> frozenset[str]:
     return steps.list({})
 
 
-async def test_a_list_that_was_written_is_told(tmp_path: Path) -> None:
+async def test_the_table_is_told_of_a_list_that_was_written(tmp_path: Path) -> None:
     steps = Steps()
     steps.scan(unit("a"), unit("b"))
     async with served(steps.table, tmp_path) as (server, stream):
@@ -103,7 +103,7 @@ async def test_a_list_that_was_written_is_told(tmp_path: Path) -> None:
         assert much_later(steps) == {NAME}
 
 
-async def test_a_list_that_is_too_large_to_be_sent_is_not_told(
+async def test_the_table_is_not_told_of_a_list_that_is_too_large(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The kubelet has b as Healthy, and may give it out: it has to stay."""
@@ -124,7 +124,7 @@ async def test_a_list_that_is_too_large_to_be_sent_is_not_told(
         assert much_later(steps) == {NAME}
 
 
-async def test_of_a_list_that_is_too_large_the_kubelet_gets_what_it_has_until_there_is_room(
+async def test_new_devices_of_a_too_large_list_wait_until_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise it would take what leaves for Healthy, so that could never go, and what is new would find no room."""
@@ -157,7 +157,7 @@ class Broken:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-async def test_a_list_whose_stream_ends_before_it_was_written_is_not_told(
+async def test_the_table_is_not_told_of_a_list_whose_stream_ended_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, fails: bool
 ) -> None:
     behaviours = []

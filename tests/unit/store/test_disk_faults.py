@@ -161,7 +161,7 @@ async def calls_of(root: Path, section: Section[Any], before: tuple[Any, ...], n
 
 @pytest.mark.parametrize("for_ever", [False, True], ids=["once", "for ever"])
 @pytest.mark.parametrize(("section", "before", "new"), SECTIONS, ids=[s.name for s, _, _ in SECTIONS])
-async def test_whatever_fails_at_whatever_call_nothing_is_lost_and_a_good_disk_mends_it(
+async def test_after_any_failed_call_nothing_is_lost_and_a_working_disk_gets_everything(
     tmp_path: Path,
     section: Section[Any],
     before: tuple[Any, ...],
@@ -194,7 +194,7 @@ async def test_whatever_fails_at_whatever_call_nothing_is_lost_and_a_good_disk_m
 
 
 @pytest.mark.parametrize(("section", "before", "new"), SECTIONS, ids=[s.name for s, _, _ in SECTIONS])
-async def test_wherever_the_disk_hangs_nothing_waits_for_it_and_all_is_kept_when_it_is_back(
+async def test_a_disk_that_hangs_at_any_call_delays_nothing_and_gets_everything_later(
     tmp_path: Path,
     section: Section[Any],
     before: tuple[Any, ...],
@@ -229,7 +229,7 @@ async def test_wherever_the_disk_hangs_nothing_waits_for_it_and_all_is_kept_when
 
 @pytest.mark.parametrize("call", ["read", "stat"])
 @pytest.mark.parametrize(("section", "before", "new"), SECTIONS, ids=[s.name for s, _, _ in SECTIONS])
-async def test_what_cannot_be_read_is_not_written_over_by_a_disk_that_takes_writes(
+async def test_an_unreadable_file_is_not_overwritten_although_writes_work(
     tmp_path: Path,
     section: Section[Any],
     before: tuple[Any, ...],
