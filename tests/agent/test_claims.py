@@ -1,4 +1,4 @@
-"""Hardware that a pod holds, when the agent comes back with another configuration, or as that of another object."""
+"""A pod holds hardware while the agent restarts with another configuration, or for another object."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What an agent on a node with NVIDIA GPUs prefers, measures and labels. The driver is a fake, all else is real."""
+"""Preference, telemetry and labels on a node with NVIDIA GPUs. The driver is a fake; all else is real."""
 
 from itertools import combinations
 from pathlib import Path

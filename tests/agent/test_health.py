@@ -1,4 +1,4 @@
-"""Health as the kubelet and the inventory see it: what makes a device Unhealthy, what survives, what ends it."""
+"""Health as the kubelet and the inventory see it: what makes a device Unhealthy, what survives, what clears it."""
 
 import os
 from pathlib import Path
@@ -23,7 +23,7 @@ ACKNOWLEDGE = "device-operator.io/acknowledge"
 
 
 class Widgets:
-    """Objects of a class with a file `state`, which is what their driver says of them."""
+    """Objects of a class with a file `state` that their driver writes."""
 
     def __init__(self, node: Node, count: int) -> None:
         self._sys = node.host / "sys"
@@ -59,7 +59,7 @@ def gpus(name: str = GPU, **health: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def driver(node: Node, tmp_path: Path) -> Scenario:
-    """Four GPUs whose driver says what is to be done (0: nothing)."""
+    """Four GPUs. Their driver reports a recovery action (0: none)."""
     return shown(node, tmp_path / "driver", a100s(4))
 
 
@@ -82,7 +82,7 @@ def reporting(start: Start, api: ApiServer, *arguments: str, **settings: float) 
 
 
 def told(api: ApiServer, device_id: str) -> dict[str, Any]:
-    """What the inventory says of a device, times and attributes aside."""
+    """The inventory's entry of a device."""
     devices = api.objects.get(INVENTORY, {}).get("status", {}).get("devices", ())
     return next((d for d in devices if d["id"] == device_id), {})
 
@@ -178,7 +178,7 @@ def test_a_fatal_xid_is_reported_with_meaning_and_advice(
 
 
 def preferred(kubelet: Kubelet, size: int) -> set[str]:
-    """Asked by a kubelet that has not heard of any failure."""
+    """The preference for a kubelet that does not know of any failure."""
     container = dp.ContainerPreferredAllocationRequest(
         available_deviceIDs=[uuid(n) for n in range(4)], allocation_size=size
     )

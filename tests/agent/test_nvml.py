@@ -314,7 +314,7 @@ def test_an_agent_that_starts_while_the_driver_hangs_lists_only_held_devices_wit
 def test_on_a_slow_driver_failures_are_noticed_and_recoveries_counted(
     node: Node, kubelet: Kubelet, start: Start, api: ApiServer, driver_of: MakeDriver
 ) -> None:
-    """Each call takes a good part of the deadline, a look several times as long."""
+    """Each call takes a good part of the deadline; a look takes several times as long."""
     driver = driver_of(8)
     health = {"failureThreshold": 1, "recoveryThreshold": 1, "intervalSeconds": 1}
     node.configure(document(gpus(health=health)))
@@ -337,7 +337,7 @@ def test_on_a_slow_driver_failures_are_noticed_and_recoveries_counted(
 def test_a_companion_that_is_removed_is_noticed_at_once(
     node: Node, kubelet: Kubelet, start: Start, driver_of: MakeDriver
 ) -> None:
-    """The kernel says nothing of it, and the next scan that nobody asked for is far."""
+    """The kernel sends no event, and the next periodic scan is far away."""
     driver = driver_of(2)
     node.configure(document(gpus()))
     agent = start(*driver.flags, settings={"scan_interval": 600, "config_poll": 600})
@@ -353,7 +353,7 @@ def test_a_companion_that_is_removed_is_noticed_at_once(
 def test_an_agent_whose_driver_starts_slowly_does_not_report_held_devices_as_unhealthy(
     node: Node, kubelet: Kubelet, start: Start, api: ApiServer, driver_of: MakeDriver
 ) -> None:
-    """What the inventory said before is truer than that nobody has asked yet."""
+    """The old inventory is truer than a report before the driver has answered."""
     driver = driver_of(4)
     node.configure(document(gpus()))
     flags, identity = reporting(api)

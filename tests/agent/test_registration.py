@@ -1,4 +1,4 @@
-"""The kubelet comes, goes, refuses, hangs: the agent's resources are back whenever it is."""
+"""The agent's resources are registered again after the kubelet comes, goes, refuses or hangs."""
 
 import contextlib
 import shutil

@@ -1,4 +1,4 @@
-"""Register, device list, Allocate: the way of every pod that gets a device."""
+"""Register, device list, Allocate: what happens for every pod with a device."""
 
 import grpc
 import pytest
@@ -199,7 +199,7 @@ def test_an_unknown_id_is_refused_by_name(node: Node, kubelet: Kubelet, start: S
 
 
 def call(kubelet: Kubelet, method: rpc.Method, request: object) -> object:
-    """What the kubelet would not send like this, sent to the plugin's socket."""
+    """Requests that the kubelet would not send, sent to the plugin's socket."""
     path = kubelet.directory / kubelet.clients[SIM].endpoint
     with grpc.insecure_channel(f"unix:{path}", options=(rpc.LOCAL_AUTHORITY,)) as channel:
         return channel.unary_unary(

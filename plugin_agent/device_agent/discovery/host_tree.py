@@ -155,7 +155,7 @@ class HostTree:
             links += 1
             if links > MAX_LINKS:
                 raise UnreadableError(
-                    self.host(path), f"leads over more than {MAX_LINKS} symbolic links, or in a circle"
+                    self.host(path), f"it leads over more than {MAX_LINKS} symbolic links, or in a circle"
                 )
             if target.startswith("/"):
                 if not target.startswith(f"{self.mount}/"):

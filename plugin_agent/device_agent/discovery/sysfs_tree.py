@@ -60,7 +60,7 @@ class FoundNodes:
         if not self.missing:
             return None
         names = ", ".join(f"/dev/{name}" for name in self.missing)
-        return DeviceReason.DEVICE_NODE_MISSING, f"{names} is announced by the kernel and does not exist in /dev"
+        return DeviceReason.DEVICE_NODE_MISSING, f"the kernel announces {names}, but it does not exist in /dev"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class SysfsTree:
             if value is None:
                 return None
             if not _PCI_ID.fullmatch(number := value.removeprefix("0x").lower()):
-                raise UnreadableError(self.sys.host(f"{path}/{name}"), f"{value!r} is no PCI id")
+                raise UnreadableError(self.sys.host(f"{path}/{name}"), f"{value!r} is not a PCI id")
             ids.append(number)
         return PciFunction(
             path=path,
@@ -330,7 +330,9 @@ class SysfsTree:
             if key == b"DEVNAME" and value and b".." not in value.split(b"/"):
                 name = os.fsdecode(value)
                 if any(ord(c) < 0x20 or ord(c) == 0x7F for c in name):
-                    raise UnreadableError(self.sys.host(f"{path}/uevent"), f"DEVNAME is {name!r}, no name of a node")
+                    raise UnreadableError(
+                        self.sys.host(f"{path}/uevent"), f"DEVNAME is {name!r}, which cannot be the name of a node"
+                    )
                 return name.removeprefix("/dev/")
         return posixpath.basename(path).replace("!", "/")  # the kernel's own rule for a slash in a name
 

@@ -139,7 +139,8 @@ def path(template: str, attributes: Mapping[str, str], *, below: str) -> str:
         value = attributes.get(name, "")
         if name != POSITION and value and (value in (".", "..") or not _SAFE.fullmatch(value)):
             raise UnusableDeviceError(
-                ExclusionReason.UNSAFE_VALUE, f"{name} is {value!r}, which must not stand in the path {template}"
+                ExclusionReason.UNSAFE_VALUE,
+                f"{name} is {value!r}, which is not a safe file name for the path {template}",
             )
     rendered = text(template, attributes)
     segments = rendered.removeprefix(below).split("/")
@@ -157,7 +158,7 @@ def escaped(value: str) -> str:
     if not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
         raise UnusableDeviceError(
             ExclusionReason.UNSAFE_VALUE,
-            f"{value.removeprefix('/dev/')!r} is not UTF-8, and the kubelet takes nothing else",
+            f"{value.removeprefix('/dev/')!r} is not UTF-8, and the kubelet accepts only UTF-8",
         )
     return value.replace("{", "{{").replace("}", "}}")
 
@@ -185,7 +186,7 @@ def _variable_name(name: str, attributes: Mapping[str, str]) -> str:
     rendered = text(name, attributes)
     if "=" in rendered:
         raise UnusableDeviceError(
-            ExclusionReason.UNSAFE_VALUE, f"{name} gives {rendered!r}, which is no name of a variable"
+            ExclusionReason.UNSAFE_VALUE, f"{name} gives {rendered!r}, which cannot be the name of a variable"
         )
     return rendered
 
@@ -193,7 +194,9 @@ def _variable_name(name: str, attributes: Mapping[str, str]) -> str:
 def _cdi_device(name: str, attributes: Mapping[str, str]) -> str:
     rendered = text(name, attributes)
     if not names.CDI_NAME.fullmatch(rendered.replace("{position}", "0")):
-        raise UnusableDeviceError(ExclusionReason.UNSAFE_VALUE, f"{name} gives {rendered!r}, which names no CDI device")
+        raise UnusableDeviceError(
+            ExclusionReason.UNSAFE_VALUE, f"{name} gives {rendered!r}, which is not the name of a CDI device"
+        )
     return rendered
 
 

@@ -67,7 +67,7 @@ class Grouping:
                 continue
             finds = grouped.setdefault((attribute, value), [])
             if finds and (other := self._twin(attribute, finds[0], find)):
-                message = f"{attribute} is {value!r}, as of {finds[0].title}: use unit: {other}"
+                message = f"{attribute} is {value!r}, the same as of {finds[0].title}: use unit: {other}"
                 self._exclude([find], ExclusionReason.DUPLICATE_IDENTITY, message)
             else:
                 finds.append(find)

@@ -52,7 +52,7 @@ class Limits:
             if other := self._taken.ids.holder(one.unit) or ours.holder(one.unit):
                 unit = better_unit(one.finds[0])
                 message = (
-                    f"the id {one.unit.id} is that of a device of {other}: give one of the two a unit such as {unit}"
+                    f"{other} already has a device with the id {one.unit.id}: give one of the two a unit such as {unit}"
                 )
                 self._exclude(one.finds, ExclusionReason.DUPLICATE_IDENTITY, message)
             else:
@@ -68,7 +68,9 @@ class Limits:
         kept |= {one.unit.id for one in [m for m in made if m.unit.id not in kept][: max(0, most - len(kept))]}
         for one in made:
             if one.unit.id not in kept:
-                message = f"maxDevices: {most} of {len(made)} are offered, the first in the order of their ids"
+                message = (
+                    f"maxDevices: only {most} of {len(made)} devices are offered, those in use and then the first ids"
+                )
                 self._exclude(one.finds, ExclusionReason.MAX_DEVICES, message)
         return [one for one in made if one.unit.id in kept]
 
@@ -98,7 +100,7 @@ class Limits:
                 free.append(name)
         self._taken.names |= dict.fromkeys(free, self._resource.name)
         if beyond := [name for name in left_out if left_out[name][0] == ExclusionReason.TOO_MANY_NAMES]:
-            told.insert(0, f"{too_many}: left out are {beyond[0]} and {len(beyond) - 1} more")
+            told.insert(0, f"{too_many}: {beyond[0]} and {len(beyond) - 1} more are left out")
         if told:
             more = f"; and {len(told) - 4} more" if len(told) > 4 else ""
             self._taken.refused[self._resource.name] = "; ".join(told[:4]) + more

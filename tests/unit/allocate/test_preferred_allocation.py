@@ -106,7 +106,7 @@ def test_every_answer_is_a_choice_of_the_right_size_whatever_the_order(question,
 
 
 def choices(question):
-    """Every answer that would be right in size, by brute force."""
+    """All answers of the right size, by brute force."""
     _, available, must, size = question
     rest = [i for i in available if i not in must]
     need = max(0, min(size - len(must), len(rest)))

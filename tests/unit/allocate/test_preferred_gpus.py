@@ -1,4 +1,4 @@
-"""Which GPUs a container gets: on nodes as their makers build them, and against every other choice there is."""
+"""Which GPUs a container gets: on nodes of known makers, and compared with every other choice."""
 
 from collections import Counter
 from itertools import combinations
@@ -175,7 +175,7 @@ def questions(draw):
 
 
 def worth(of: Affinity, chosen: set[str], *, free: Counter[str], load: Counter[str]) -> tuple[int, int, int]:
-    """What is compared: score within, use by others, and what the other free devices keep among themselves."""
+    """The rank of a set: its pair scores, its use by others, and the pair scores that the other free devices keep."""
     inside = sum(of.between(a, b) for a, b in combinations(chosen, 2))
     left = [d for d, ids in free.items() if ids - (d in chosen) > 0]
     return inside, -sum(load[d] for d in chosen), sum(of.between(a, b) for a, b in combinations(left, 2))

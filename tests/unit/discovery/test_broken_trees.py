@@ -1,4 +1,4 @@
-"""What one object of a tree does concerns that object alone: the others are found, and following scans go on."""
+"""A broken object affects only itself: the others are found, and later scans go on."""
 
 import json
 import logging
@@ -66,7 +66,7 @@ def replace(path: Path, make: Callable[[Path], object]) -> None:
 
 
 def chain(path: Path, length: int = 500) -> None:
-    """`path` leads to what it led to before, but over `length` more links."""
+    """Makes `path` lead to its old target over `length` more links."""
     target = path.readlink()
     path.unlink()
     for i in range(length):
@@ -299,7 +299,7 @@ KINDS = st.one_of(
 
 
 def damage(root: Path, place: str, kind: str, content: bytes | str | None) -> None:
-    """Puts something else in the place of what a tree has there; what the file system refuses cannot be in a tree."""
+    """Replaces an object of a tree. What the file system refuses cannot be in a tree, and is skipped."""
     path = root / place
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

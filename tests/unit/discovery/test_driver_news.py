@@ -1,4 +1,4 @@
-"""News of a driver library on their way to the table and to whoever is told."""
+"""News of a driver library reach the table and the listeners."""
 
 from device_agent.discovery.driver_news import DriverNews
 from device_agent.health.news import Answer, Check, Look

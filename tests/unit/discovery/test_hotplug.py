@@ -1,4 +1,4 @@
-"""Uevents: what the kernel's messages say, and that they become hints."""
+"""Uevents: how the kernel's messages are parsed and become hints."""
 
 import asyncio
 import errno

@@ -1,4 +1,4 @@
-"""Nodes that come and go without a word of the kernel."""
+"""Nodes that appear and disappear without a kernel event."""
 
 import asyncio
 import contextlib

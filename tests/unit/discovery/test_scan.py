@@ -148,7 +148,7 @@ def test_an_entry_that_finds_nothing_says_where_it_has_looked_for_each_source(ho
         {"name": "example.com/c", "devices": [{"sysfs": {"subsystem": "no_such_class"}}]},
     ]
     assert scan.scan_json(document(*entries), host.roots)["excluded"] == [
-        nothing("a", "sysfs", "nothing of misc is named kwm or kvn*"),
+        nothing("a", "sysfs", "misc has no device named kwm or kvn*"),
         nothing("a", "files", "no device file matches /dev/nothere* or /dev/neither", number=1),
         nothing("c", "sysfs", "nothing in /sys/class/no_such_class or /sys/bus/no_such_class/devices: "
                 "is the name right?"),

@@ -311,10 +311,9 @@ def test_a_node_that_is_missing_in_dev_is_a_problem_of_its_device_only(host: Hos
     host.obj("devices/virtual/misc/fuse", "misc", devname="fuse")
     devices = found(host, {"sysfs": {"subsystem": "misc"}})
     assert devices["fuse"].problem is None
-    assert devices["kvm"].problem == (
-        "DeviceNodeMissing",
-        "/dev/kvm is announced by the kernel and does not exist in /dev",
-    )
+    reason, message = devices["kvm"].problem
+    assert reason == "DeviceNodeMissing"
+    assert "/dev/kvm" in message
     assert devices["kvm"].nodes == ()
 
 

@@ -1,4 +1,4 @@
-"""Lines of one turn of the loop leave in one write, and none is lost."""
+"""The lines of one turn of the loop are one write, and no line is lost."""
 
 import asyncio
 import logging

@@ -183,7 +183,7 @@ def test_literals_and_values_together_cannot_leave_the_directory():
 def test_an_invalid_cdi_name_leaves_the_device_out_at_the_scan(value: str):
     reason, message = left_out(sysfs("t", usb__serial=value), inject={"cdiDevices": ["v.com/c={usb.serial}"]})
     assert reason == "UnsafeValue"
-    assert message == f"v.com/c={{usb.serial}} gives {'v.com/c=' + value!r}, which names no CDI device"
+    assert repr("v.com/c=" + value) in message
 
 
 def test_an_equals_sign_is_refused_in_a_variables_name():
@@ -198,7 +198,7 @@ def test_a_device_whose_name_is_not_utf8_is_left_out(inject: dict[str, Any]):
     name = os.fsdecode(b"ttyUSB\xff")
     reason, message = left_out(sysfs(name, nodes=[f"/dev/{name}"]), inject=inject)
     assert reason == "UnsafeValue"
-    assert message == "'ttyUSB\\udcff' is not UTF-8, and the kubelet takes nothing else"
+    assert message.startswith("'ttyUSB\\udcff' is not UTF-8")
 
 
 def test_the_devices_own_problem_is_reported_before_a_companions():

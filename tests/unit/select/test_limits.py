@@ -1,4 +1,4 @@
-"""How many devices of an entry the node takes, and which."""
+"""How many devices of an entry are offered, and which."""
 
 import pytest
 from device_agent.contract import names
@@ -53,9 +53,8 @@ def test_an_entry_gives_at_most_sixteen_names_the_first_in_order():
     selected = selection((entry("{index}", "simulated"), [sims(18)]))
     assert sorted(u.resource for u in selected.units) == sorted(f"example.com/{i}" for i in range(18))[:16]
     assert [e.reason for e in selected.excluded] == ["TooManyNames"] * 2
-    assert selected.refused == {
-        "example.com/{index}": "18 resource names, at most 16 per entry and node: left out are example.com/8 and 1 more"
-    }
+    message = selected.refused["example.com/{index}"]
+    assert all(fact in message for fact in ("18 resource names", "at most 16", "example.com/8 and 1 more"))
 
 
 def test_a_rendered_name_belongs_to_the_first_entry_that_has_it():

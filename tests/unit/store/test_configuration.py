@@ -1,4 +1,4 @@
-"""The mounted configuration, and the last one that worked, which a start falls back on."""
+"""The mounted configuration, and the last usable one, which a start falls back on."""
 
 import hashlib
 import threading
@@ -40,7 +40,7 @@ class Mounted:
         return self.configuration.wanted.document if self.configuration.wanted else None
 
     async def serve(self) -> None:
-        """What is wanted is in force, and the process ends."""
+        """The wanted document comes into force, and the process ends."""
         assert self.configuration.wanted is not None
         self.configuration.keep(self.configuration.wanted)
         await self.keeper.close()

@@ -1,6 +1,6 @@
-"""A disk that fails at any call: nothing is raised, nothing that was kept is lost, and a good disk ends the problem.
+"""A disk that fails at any call: nothing is raised, no kept item is lost, and a working disk ends the problem.
 
-Every `os` function that touches a file counts its calls below the store's directory, and one of them fails, or hangs.
+Every `os` function that touches a file counts its calls below the store's directory. One of them fails, or hangs.
 """
 
 import asyncio
@@ -95,7 +95,7 @@ def hanging(at: int, free: threading.Event) -> Callable[[int], None]:
 
 
 class Room(Notebook):
-    """Any section's items in a notebook's way."""
+    """A notebook with items of any section."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -126,7 +126,7 @@ def keeper(root: Path, section: Section[Any], room: Room, *, settings: Settings 
 
 
 def lay(root: Path, section: Section[Any], before: tuple[Any, ...]) -> None:
-    """What is on the disk at a start: this object's file, another's, and one that a killed agent left half written."""
+    """The disk at a start: this object's file, another's, and an unfinished one that a killed agent left."""
     root.mkdir()
     assert store(root).write(section, before).problem == ""
     assert store(root, ANOTHER).write(section, before).problem == ""

@@ -1,4 +1,4 @@
-"""One rule for all sections: what is read first, what is written when, and a disk that hangs, refuses or is shared."""
+"""The rules for all sections: what is read first, what is written when, and a disk that hangs, refuses or is shared."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""The device table's memories through the node store: what a restart, another object and a slow disk cost."""
+"""The device table's memories through the node store, after a restart, beside another object, on a slow disk."""
 
 import asyncio
 import threading
@@ -26,7 +26,7 @@ QUICK = Settings(store_wait=0.05, store_deadline=0.1, store_retry=0.02)
 
 
 class SlowDisk(NodeStore):
-    """Nothing of this object is read before `spins`."""
+    """Reads of this object's file hang until `spins` is set."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, object_uid=UID, boot="this")
@@ -194,7 +194,7 @@ async def test_a_pod_on_hardware_of_an_earlier_process_is_known_when_a_slow_disk
 
 
 LONG = "x" * 63
-"""Its replicas' ids are cut: they do not show whose they are."""
+"""Its replicas' ids are cut, so they do not show whose they are."""
 
 
 @pytest.mark.parametrize(

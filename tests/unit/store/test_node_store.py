@@ -1,4 +1,4 @@
-"""The files of the node store: read when they changed, written whole or not at all, a problem never an exception."""
+"""The files of the node store: read if they changed, written whole or not at all; a problem is never an exception."""
 
 import os
 import re

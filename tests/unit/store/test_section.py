@@ -1,4 +1,4 @@
-"""What is kept, as bytes: everything that matters, of this boot alone, and an error of one line for what is damaged."""
+"""Items as bytes: all facts are kept, another boot's are dropped, damaged bytes raise an error of one line."""
 
 import json
 import re

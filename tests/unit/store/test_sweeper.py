@@ -1,4 +1,4 @@
-"""Files of objects that are gone are removed, and nothing that anybody may still need."""
+"""Files of deleted objects are removed, but no file that is still needed."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ def left(root: Path, name: str, *, days: float, content: bytes = b"{}") -> Path:
 
 
 def claims_in_use(holders):
-    """As the agent asks, with the last answer of PodResources."""
+    """Sweeps as the agent does, with the last answer of PodResources."""
     steps = Steps()
     steps.list(holders)
     return ClaimMemory(steps.table, changed=lambda _: None, ask=lambda: None).in_use()
