@@ -1,5 +1,4 @@
-"""Limits the devices of an entry: each id once, `maxDevices`, and no more names and ids than a kubelet can handle.
-Pure.
+"""Limits an entry's devices: each id once, `maxDevices`, no more names and ids than a kubelet can handle. Pure.
 
 These limits belong to the node, not to one device. What they leave out depends on the other devices and on earlier
 entries. They are applied in a fixed order, so the same finds always give the same devices. A device that a container

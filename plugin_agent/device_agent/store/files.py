@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Final
 
 Stamp = tuple[int, int, int]
-"""Modification time in nanoseconds, inode, size: shows that a file was replaced, because `write_whole` makes a new
-inode.
+"""Modification time in nanoseconds, inode, size: shows that a file was replaced. `write_whole` makes a new inode.
 
 A touch gives another stamp too. An edit in place may keep the stamp: if the size stays and the file system's clock has
 not moved on.

@@ -119,7 +119,10 @@ class NodeStore:
         return OtherFiles(files, problem="; ".join(sorted(problems)[:_MAX_PROBLEMS]) + more, refused=refused)
 
     def write(self, section: Section[T], items: tuple[T, ...]) -> KeptFile[T]:
-        """Replaces this object's file. If the result has a `problem`, the old file is still there."""
+        """Replaces this object's file.
+
+        If the result has a `problem`, the old file is still there; or the new one, if only the last sync failed.
+        """
         directory = self.directory(section)
         path, why = directory / self.own, ""
         try:
