@@ -54,7 +54,7 @@ def make_settings() -> kopf.OperatorSettings:
     settings.posting.loggers = False
     settings.watching.chunk_size = 500
     settings.watching.connect_timeout = 10
-    settings.queueing.idle_timeout = 0.5  # for this time a worker keeps its object in memory
+    settings.queueing.idle_timeout = 0.5  # this long a worker keeps its object in memory
     settings.queueing.worker_limit = None
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 10
@@ -68,7 +68,7 @@ def make_settings() -> kopf.OperatorSettings:
 
 
 async def _credentials(connection: Connection, *, expires: datetime) -> kopf.ConnectionInfo:
-    """Our credentials, for some minutes: kopf would read a ServiceAccount token once, and it changes every hour."""
+    """Our credentials, valid for some minutes: kopf reads a ServiceAccount token once, and it changes every hour."""
     configuration = connection.configuration
     scheme, _, token = (await connection.authorization() or "").partition(" ")
     return kopf.ConnectionInfo(

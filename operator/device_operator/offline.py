@@ -46,7 +46,7 @@ def render_file(filename: str, settings: RenderSettings) -> Rendered:
     """The manifests of every DevicePluginConfig in `filename` (- is standard input), in their order.
 
     Raises:
-        errors.UsageError: no such file, no YAML, a key or a name that is given twice, another kind, or a spec that
+        errors.UsageError: the file is missing, is not YAML, or has a key or name twice, another kind, or a spec that
             would not be accepted.
     """
     try:
@@ -74,11 +74,11 @@ def render_file(filename: str, settings: RenderSettings) -> Rendered:
 
 
 class _DuplicateKeyError(yaml.YAMLError):
-    """YAML wants unique keys; PyYAML would keep the last one."""
+    """A key is given twice. YAML forbids that, but PyYAML would keep the last one."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a key that a mapping has twice, before merge keys are resolved: those may override."""
+    """Refuses a key that a mapping has twice. It looks before merge keys are resolved, because those may override."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node: yaml.MappingNode = super().compose_mapping_node(anchor)
@@ -94,7 +94,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def _objects(document: Any, where: str, filename: str) -> Iterator[tuple[str, Any]]:
-    """The document, or the items of a List such as `kubectl get -o yaml` prints, each with where it stands."""
+    """The document, or the items of a List such as `kubectl get -o yaml` prints, each with its place."""
     if not isinstance(document, dict) or document.get("kind") != "List":
         yield where, document
         return

@@ -147,7 +147,7 @@ class Reconciler:
         return Pass(result="rejected" if standing.rejected else "accepted", again=min(again))
 
     async def _standing(self, config: Config, others: tuple[OtherConfig, ...]) -> tuple[AcceptedState, ApiError | None]:
-        """What is in force now; and a refusal of the API server, after which the pass is tried again soon."""
+        """The spec in force, and a refusal of the API server. After a refusal the pass is tried again soon."""
         ref, failure, in_force, lost = config.ref, None, None, ""
         rejected = self._rejection(config, others)
         if rejected is None and not self._is_kept(config):
@@ -182,7 +182,7 @@ class Reconciler:
 
     def _lost(self, config: Config, latest: Revision | None) -> str:
         """Why the accepted spec cannot be read; empty if no generation was accepted."""
-        left = "what runs is left as it is and is not repaired; apply a spec that is accepted"
+        left = "running agents stay as they are and are not repaired; apply a valid spec"
         namespace = self._settings.render.namespace
         if latest is not None:
             return (

@@ -303,8 +303,8 @@ def test_an_acknowledgement_on_the_inventory_makes_the_gpu_healthy(
     since = told(api, uuid(1))["since"]
     notes = api.objects[INVENTORY]["metadata"].setdefault("annotations", {})
     notes[ACKNOWLEDGE] = f"{uuid(1)}=2020-01-01T00:00:00Z"
-    agent.wait_said("the acknowledgement names no failure of now")
-    until(lambda: f"what has failed now is {uuid(1)}={since} (Xid79)" in acknowledgement(api), what="what is right")
+    agent.wait_said("the acknowledgement matches no failure")
+    until(lambda: f"{uuid(1)}={since} (Xid79)" in acknowledgement(api), what="what is right")
     assert len(kubelet.healthy(GPU)) == 3
     notes[ACKNOWLEDGE] = f"{uuid(0)}={since}, {uuid(1)} = {since}"
     agent.wait_said("failures acknowledged", parts=uuid(1))

@@ -1,4 +1,4 @@
-"""Writes rendered objects by update with resourceVersion, and finds drift; a pass without changes costs no request.
+"""Writes rendered objects by update with resourceVersion, and repairs drift. A pass without changes needs no request.
 
 Server-side apply is not used: it never removes what others added to the spec. Drift means that the live spec differs
 from the result of a dry-run update with the rendered object. So both sides have the server's defaults and webhooks. The
@@ -57,11 +57,11 @@ class Applier:
                 self._remember(manifest, await self._client.create(resource, manifest.body))
             except ApiError as error:
                 if not error.already_exists:
-                    raise  # it exists without our label, or is newer than the cache
+                    raise  # otherwise it exists without our label, or is newer than the cache
             else:
                 logger.info("created", extra={"kind": manifest.kind, "object": manifest.name})
                 return True
-        return await self._bring_in_line_with_retries(manifest, owner)
+        return await self._write(resource, manifest, owner)
 
     async def remove(self, owned: Owned) -> None:
         """Deletes exactly this object, by its uid."""
@@ -69,17 +69,17 @@ class Applier:
         await self._client.delete(self._resources[owned.kind], owned.name, uid=owned.uid)
         logger.info("deleted", extra={"kind": owned.kind, "object": owned.name})
 
-    async def _bring_in_line_with_retries(self, manifest: Manifest, owner: ConfigRef) -> bool:
+    async def _write(self, resource: ApiResource, manifest: Manifest, owner: ConfigRef) -> bool:
         """Reads the object again after a conflict, such as a status write of the DaemonSet controller."""
-        for last in (False,) * (_TRIES - 1) + (True,):
+        for _ in range(_TRIES - 1):
             try:
-                return await self._bring_in_line(self._resources[manifest.kind], manifest, owner)
+                return await self._write_once(resource, manifest, owner)
             except ApiError as error:
-                if last or not error.conflict:
+                if not error.conflict:
                     raise
-        raise AssertionError("unreachable")
+        return await self._write_once(resource, manifest, owner)
 
-    async def _bring_in_line(self, resource: ApiResource, manifest: Manifest, owner: ConfigRef) -> bool:
+    async def _write_once(self, resource: ApiResource, manifest: Manifest, owner: ConfigRef) -> bool:
         live = await self._client.get(resource, manifest.name)
         if views.owner_uid(live) and views.owner_uid(live) != owner.uid:
             raise errors.ForeignOwnerError(

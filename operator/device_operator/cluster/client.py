@@ -8,7 +8,7 @@ import asyncio
 import functools
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
@@ -33,7 +33,7 @@ _JSON_PATCH: Final = "application/json-patch+json"
 
 
 class ApiError(errors.OperatorError):
-    """The API server refused. `code` is the HTTP status, `reason` and `message` are its Status object's.
+    """The API server refused. `code`: HTTP status; `reason`, `message`: of the Status object in the answer.
 
     `retry_after`: seconds that a 429 asks for.
     """
@@ -55,7 +55,7 @@ class ApiError(errors.OperatorError):
 
     @property
     def conflict(self) -> bool:
-        """Somebody else wrote the object after it was read."""
+        """Another client wrote the object after it was read."""
         return self.code == 409 and not self.already_exists
 
     @property
@@ -127,10 +127,17 @@ class Client:
     """Requests as coroutines. Every method raises ApiError for a refusal and one of UNREACHABLE for no answer."""
 
     def __init__(
-        self, connection: Connection, *, timeout: float = 30.0, idle: float = 90.0, observer: Observer | None = None
+        self,
+        connection: Connection,
+        *,
+        timeout: float = 30.0,
+        idle: float = 90.0,
+        observer: Observer | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """`timeout`: seconds of one request; `idle`: seconds without a line after which a watch ends."""
         self._connection = connection
+        self._sleep = sleep
         self._timeout = aiohttp.ClientTimeout(total=timeout, sock_connect=min(10.0, timeout))
         self._watch_timeout = aiohttp.ClientTimeout(total=None, sock_connect=min(10.0, timeout), sock_read=idle)
         self._observe = observer or (lambda *_: None)
@@ -265,15 +272,18 @@ class Client:
                 raise
 
     async def _call(self, request: _Request) -> Object:
-        for last in (False,) * (_RETRY_AFTER_TRIES - 1) + (True,):
+        for _ in range(_RETRY_AFTER_TRIES - 1):
             try:
-                async with self._send(request, timeout=self._timeout) as response:
-                    return _parsed(await response.read(), request=str(request))
+                return await self._answer(request)
             except ApiError as error:
-                if last or error.retry_after is None:
+                if error.retry_after is None:
                     raise
-                await asyncio.sleep(error.retry_after)
-        raise AssertionError("unreachable")
+                await self._sleep(error.retry_after)
+        return await self._answer(request)
+
+    async def _answer(self, request: _Request) -> Object:
+        async with self._send(request, timeout=self._timeout) as response:
+            return _parsed(await response.read(), request=str(request))
 
     @asynccontextmanager
     async def _send(
@@ -333,7 +343,7 @@ def _parsed(raw: bytes, *, request: str) -> Object:
     try:
         answer: Object = json.loads(raw)
     except ValueError as error:  # a proxy's page, or half an answer
-        raise aiohttp.ClientPayloadError(f"the answer to {request} is no JSON: {error}") from error
+        raise aiohttp.ClientPayloadError(f"the answer to {request} is not JSON: {error}") from error
     return answer
 
 

@@ -92,7 +92,7 @@ class Collection(Generic[V]):
         return self._take_in(raw)
 
     async def run(self, client: Client) -> None:
-        """For ever.
+        """Lists and watches until it is cancelled.
 
         Raises:
             errors.PermissionMissingError: list or watch is forbidden.
@@ -145,7 +145,7 @@ class Collection(Generic[V]):
             self._changed(Change(name, old, None))
 
     async def _watch(self, client: Client) -> bool:
-        """True when an event or bookmark came before the end."""
+        """Watches until the stream ends. Returns whether an event or bookmark came."""
         told = False
         self._alive = self._clock()
         async for event in client.watch(

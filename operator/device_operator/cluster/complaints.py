@@ -18,7 +18,7 @@ _POD: Final = "kind=Pod,involvedObject.name={},type=Warning"
 
 
 class _RecentAnswers:
-    """Answers by question, each valid for some seconds. Passes that ask at the same time each get their own answer."""
+    """Answers by question, each valid for some seconds. Passes that ask at the same time ask the server twice."""
 
     def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
         self._seconds = seconds

@@ -37,7 +37,7 @@ class LeaseSettings:
 
 
 class Election:
-    """`acquire`, then `hold` until it raises, then `release` if it did not."""
+    """Call `acquire`, then `hold`. When `hold` ends, call `release`."""
 
     def __init__(
         self,

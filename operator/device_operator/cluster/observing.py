@@ -19,7 +19,7 @@ _PODS_ASKED: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """`nodes` without a pod, and `pods` that wait. Events about them are not watched, so passes come back."""
+    """`nodes` without a pod, and `pods` that wait. Events about them are not watched, so the pass is repeated."""
 
     nodes: frozenset[str]
     pods: frozenset[str]
@@ -59,7 +59,7 @@ class Observer:
         )
 
     def wait(self, ref: ConfigRef) -> float:
-        """Seconds until Events about missing pods are worth another pass; infinite where none is missing."""
+        """Seconds until a pass reads the Events about missing pods again; infinite if no pod is missing."""
         waiting = self._waiting.get(ref.uid)
         return waiting.seconds if waiting else float("inf")
 

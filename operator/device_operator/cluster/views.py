@@ -31,7 +31,7 @@ _DEVICE_DROPPED: Final = frozenset({"attributes", "nodes", "numaNode", "identity
 NOTHING_FOUND: Final = ExclusionReason.NOTHING_FOUND
 """The only reason in `excluded` that is kept: its message says where an entry without devices looked."""
 _MAX_NOTHING: Final = 8
-"""How many of them are kept of an inventory, for the message of its node."""
+"""The most of these that are kept from one inventory, for the message of its node."""
 _DROPPED: Final = frozenset({"acknowledgement", "lastHeartbeatTime"})
 
 
@@ -83,7 +83,7 @@ def _why_not_ready(ready: Object) -> str:
     The message of the kubelet is not used: it may hold ages, and would change with each report.
     """
     if ready.get("status") == "False":
-        return "its kubelet reports so, kubectl describe node says why"
+        return "its kubelet reports NotReady; kubectl describe node says why"
     return "its kubelet does not report"
 
 

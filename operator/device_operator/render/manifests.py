@@ -95,7 +95,7 @@ def render(ref: ConfigRef, spec: Spec, settings: RenderSettings) -> tuple[Manife
 
 
 def owner_reference(ref: ConfigRef) -> dict[str, Any]:
-    """What makes the garbage collector take an object when its DevicePluginConfig goes."""
+    """The owner reference: the garbage collector deletes the object with its DevicePluginConfig."""
     return {
         "apiVersion": names.API_VERSION,
         "kind": "DevicePluginConfig",
@@ -205,7 +205,7 @@ def _fill(kind: str, values: Mapping[str, Any]) -> dict[str, Any]:
     text = _environment().get_template(f"{kind.lower()}.yaml.j2").render(values)
     body = yaml.load(text, Loader=_LOADER)  # noqa: S506 -- a safe loader, the C one where there is one
     if not isinstance(body, dict):
-        raise TypeError(f"the template of {kind} is no object")
+        raise TypeError(f"the template of {kind} is not an object")
     return body
 
 

@@ -47,13 +47,13 @@ class Telemetry:
         )
         self._requests = Counter(
             f"{PREFIX}_api_requests",
-            "Answers of the API server; code 0: none came.",
+            "Answers of the API server; code 0: no answer.",
             ["verb", "resource", "code"],
             registry=self.registry,
         )
         self._request_seconds = Histogram(
             f"{PREFIX}_api_request_seconds",
-            "Time to the answer; of a watch to its beginning.",
+            "Seconds until the answer; for a watch, until its start.",
             ["verb"],
             buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
             registry=self.registry,
@@ -95,7 +95,7 @@ class Telemetry:
     def collect(self) -> Iterable[Metric]:
         """Called by the registry at each scrape."""
         ages = GaugeMetricFamily(
-            f"{PREFIX}_watch_age_seconds", "Since the API server last told something.", labels=["resource"]
+            f"{PREFIX}_watch_age_seconds", "Seconds since the API server last sent something.", labels=["resource"]
         )
         for resource, age in self.watch_ages().items():
             ages.add_metric([resource], age)

@@ -1,4 +1,4 @@
-"""Every setting of the operator: name, meaning, default. Command line and environment are made from this list."""
+"""Every setting of the operator: name, meaning, default. The flags and environment variables come from this list."""
 
 import argparse
 import os
@@ -28,7 +28,7 @@ class Settings:
     )
     agent_image: str = _setting("", "image of the agent (required)", group="render")
     agent_image_pull_policy: str = _setting(
-        "IfNotPresent", "its pull policy", group="render", choices=("Always", "IfNotPresent", "Never")
+        "IfNotPresent", "pull policy of the agent's image", group="render", choices=("Always", "IfNotPresent", "Never")
     )
     agent_image_pull_secrets: tuple[str, ...] = _setting(
         (),
@@ -47,11 +47,11 @@ class Settings:
     identity: str = _setting("", "name in the Lease (default: host name and a random suffix)")
     lease_name: str = _setting("device-operator", "name of the Lease that elects the leader")
     lease_duration_seconds: float = _setting(15.0, "a standby waits this long after the last renewal it saw")
-    lease_renew_deadline_seconds: float = _setting(10.0, "a leader that cannot renew for so long ends")
-    lease_retry_seconds: float = _setting(2.0, "between two renewals or attempts")
+    lease_renew_deadline_seconds: float = _setting(10.0, "a leader that cannot renew for this time ends")
+    lease_retry_seconds: float = _setting(2.0, "time between two renewals or attempts")
     listen: str = _setting(":8080", "address of /healthz, /readyz and /metrics")
     log_format: str = _setting("text", "format of the log on stderr", choices=("text", "json"))
-    log_level: str = _setting("info", "least level logged", choices=("debug", "info", "warning", "error"))
+    log_level: str = _setting("info", "lowest level logged", choices=("debug", "info", "warning", "error"))
 
     workers: int = _setting(4, "objects reconciled at the same time")
     resync_seconds: float = _setting(300.0, "every object is looked at again after this time")
@@ -59,18 +59,18 @@ class Settings:
     backoff_max_seconds: float = _setting(60.0, "longest wait after a failed pass")
     coalesce_seconds: float = _setting(0.2, "changes of nodes, pods and inventories are gathered this long")
     status_seconds: float = _setting(5.0, "least time between two status writes of an object")
-    status_holders_seconds: float = _setting(30.0, "the same where only the holders of devices changed")
+    status_holders_seconds: float = _setting(30.0, "the same if only the holders of devices changed")
     status_bytes_per_second: float = _setting(16384.0, "average size of an object's status writes")
-    node_settle_seconds: float = _setting(300.0, "a node younger than this is not waited for")
-    pod_stale_seconds: float = _setting(60.0, "an agent pod not Ready for so long makes its node Stale")
-    heartbeat_stale_seconds: float = _setting(1500.0, "so does an inventory whose heartbeat has not moved for so long")
+    node_settle_seconds: float = _setting(300.0, "a node counts once it has been Ready for this time")
+    pod_stale_seconds: float = _setting(60.0, "a node is Stale if its agent pod is not Ready for this time")
+    heartbeat_stale_seconds: float = _setting(1500.0, "a node is Stale if its inventory is not written for this time")
     inventory_grace_seconds: float = _setting(1800.0, "an inventory without node or pool is deleted after this")
     failed_create_seconds: float = _setting(
         10.0, "Events of a DaemonSet or a starting pod are asked at most this often"
     )
     request_timeout_seconds: float = _setting(30.0, "one request to the API server")
-    watch_idle_seconds: float = _setting(90.0, "a watch without event or bookmark for so long is opened again")
-    watch_stale_seconds: float = _setting(300.0, "/healthz fails when a watch gave no sign of life for so long")
+    watch_idle_seconds: float = _setting(90.0, "a watch without event or bookmark for this time is opened again")
+    watch_stale_seconds: float = _setting(300.0, "/healthz fails when a watch gave no sign of life for this time")
 
 
 def add_arguments(parser: argparse.ArgumentParser, *, group: str | None = None) -> None:
@@ -129,7 +129,7 @@ def resolve(
     if not (settings.lease_retry_seconds < settings.lease_renew_deadline_seconds < settings.lease_duration_seconds):
         raise errors.UsageError(
             "--lease-retry-seconds must be below --lease-renew-deadline-seconds, "
-            "and that below --lease-duration-seconds: else two operators could lead at once"
+            "and that below --lease-duration-seconds: otherwise two operators could lead at once"
         )
     if not settings.namespace:
         try:

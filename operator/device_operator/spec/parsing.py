@@ -90,7 +90,7 @@ def _resources(raw: object, problems: list[str]) -> Iterator[Resource]:
 
 
 def _parsed(entry: object, path: str) -> Resource:
-    return parse_resource(entry, path=path)  # type: ignore[arg-type] # of another shape: it says so
+    return parse_resource(entry, path=path)  # type: ignore[arg-type] # parse_resource reports another shape
 
 
 def _pools(raw: object, agent: AgentSettings, entries: list[str], problems: list[str]) -> tuple[Pool, ...]:
@@ -150,7 +150,7 @@ def _max_unavailable(raw: object, problems: list[str]) -> int | str:
     if raw is None:
         return DEFAULT_MAX_UNAVAILABLE
     if not isinstance(raw, dict) or raw.keys() - {"maxUnavailable"}:
-        problems.append(f"{at}: may have maxUnavailable alone")
+        problems.append(f"{at}: must be an object whose only field is maxUnavailable")
         return DEFAULT_MAX_UNAVAILABLE
     value = raw.get("maxUnavailable", DEFAULT_MAX_UNAVAILABLE)
     whole = type(value) is int and 1 <= value <= MAX_INT32

@@ -119,7 +119,7 @@ def _sentence(reason: ConditionReason, pool: str, rival: str, resources: tuple[s
     where = name_nodes(o.node for o in found)
     if reason is ConditionReason.DEVICE_CONFLICT:
         return (
-            f"DevicePluginConfig {rival} offers devices that pool {pool} offers too, on {where}, such as "
+            f"DevicePluginConfig {rival} and pool {pool} offer the same devices on {where}, such as "
             f"{found[0].device}, as {name_some(resources)}: two pods may get the same device; put such devices "
             "into one object, keep them apart by include and exclude, or make the pools exclude each other"
         )

@@ -1,4 +1,4 @@
-"""How messages name things: short lists, times, and texts of a bounded length. Pure."""
+"""Parts of messages: short lists of names, times, and texts of a bounded length. Pure."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime

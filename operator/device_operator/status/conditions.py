@@ -1,7 +1,7 @@
 """The four conditions of a DevicePluginConfig, from the reports of its nodes. Pure.
 
-Ready counts the settled nodes, or the young ones where no node is settled: `kubectl wait --for=condition=Ready` on a
-fresh cluster returns when agents serve. Once True, Ready stays True while nodes only wait for an agent that is starting
+Ready counts the settled nodes, or the young ones if no node is settled: `kubectl wait` for Ready on a new cluster
+returns when agents serve. Once True, Ready stays True while nodes only wait for an agent that is starting
 (`NodeReport.grace`, or a young node without a fault). So an edit, a rollout or a new node does not make it False; a
 node with a fault does. When only that rule keeps Ready True, or Degraded False, the reason is AgentsStarting. The
 message then says what the agents wait for. maxUnavailable nodes, rounded down, may be unserved, but never all nodes.
@@ -48,7 +48,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class BrokenDevices:
-    """Devices of one health. `cut`: how many more exist that the inventories had no room to list."""
+    """Devices of one health. `cut`: the number of further devices, for which the inventories had no room."""
 
     listed: tuple[FleetDevice, ...] = ()
     cut: int = 0
@@ -120,7 +120,7 @@ def _unseen(kind: ConditionType, situation: Situation) -> Condition:
     before = situation.previous.get(kind)
     if before:
         return Condition(kind, before.status, before.reason, before.message)
-    return Condition(kind, UNKNOWN, ConditionReason.OBSERVING, "the operator still reads the objects of the cluster")
+    return Condition(kind, UNKNOWN, ConditionReason.OBSERVING, "the operator is still reading the cluster's objects")
 
 
 def _progressing(situation: Situation) -> Condition:

@@ -145,7 +145,7 @@ class _Reporter:
         alive = [pod for pod in pods if not pod.deleting]
         pod = max(alive, key=lambda p: (p.created, p.name), default=None)
         if not node.ready:
-            # checked first: on such a node the conditions of the pod are old, or only follow from the node's state
+            # checked first: on such a node the pod's conditions are old, or follow from the node's state
             diagnosis = self._away(node, inventory)
         elif pod is None:
             diagnosis = self._without_pod(pool, node, replacing=bool(pods))
@@ -178,7 +178,7 @@ class _Reporter:
         )
 
     def _away(self, node: NodeView, inventory: InventoryView | None) -> Diagnosis:
-        """A node that is NotReady or being deleted: its agent is not at fault, and serves nothing."""
+        """A node that is NotReady or being deleted serves nothing, and its agent is not the cause."""
         since = f" since {rfc3339(node.ready_since)}" if node.ready_since else ""
         joining = self._within(node.created, self._settings.settle)
         return Diagnosis(
@@ -265,7 +265,7 @@ class _Reporter:
             return Diagnosis(NodeState.STALE, NodeReason.INVENTORY_UNREADABLE, text)
         if inventory is None or inventory.status is None:
             text = (
-                f"pod {pod.name} is Ready since {rfc3339(since)} and has not reported: no inventory in its name; "
+                f"pod {pod.name} is Ready since {rfc3339(since)}, but has not reported: it has written no inventory; "
                 "its log says why (rights of its ServiceAccount, admission policy)"
             )
             return Diagnosis(NodeState.PENDING if fresh else NodeState.STALE, NodeReason.NO_REPORT, text, grace=fresh)

@@ -1,4 +1,4 @@
-"""Which changes of a status and of devices are worth an Event. Pure."""
+"""Makes Events from changes of a status and of devices. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

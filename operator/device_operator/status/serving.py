@@ -61,7 +61,7 @@ def reported(status: InventoryStatus, *, clashes: Sequence[EnvClash] = (), fresh
 
 
 def unregistered(status: InventoryStatus) -> list[str]:
-    """Why the kubelet does not know resources that have devices: one sentence for each cause that the agent tells."""
+    """Why the kubelet does not know resources that have devices: one sentence for each cause that the agent gives."""
     return _not_registered(_unregistered(status))
 
 
@@ -90,7 +90,7 @@ def _by_message(resources: Iterable[InventoryResource]) -> dict[str, list[str]]:
 
 
 def _not_yet_known(status: InventoryStatus, state: NodeState, *, fresh: bool) -> Diagnosis | None:
-    """A kubelet that does not know a resource, without a cause: so it is for a moment after the agent's start."""
+    """The kubelet does not know a resource, and the agent gives no cause. That is normal just after its start."""
     unknown = [r.name for r in status.resources if r.devices and not r.registered]
     if not unknown or fresh:
         return None
@@ -100,7 +100,7 @@ def _not_yet_known(status: InventoryStatus, state: NodeState, *, fresh: bool) ->
 def _clashed(status: InventoryStatus, clashes: Sequence[EnvClash], state: NodeState) -> Diagnosis | None:
     """Containers that lack the value of a variable, because they hold two resources that set it.
 
-    Where holders were cut from the inventory, more containers may: those that are listed are told.
+    If the inventory's list of holders was cut, there may be more such containers than are named.
     """
     if not clashes:
         return None
@@ -154,5 +154,5 @@ def _holders_unknown(status: InventoryStatus, state: NodeState, *, fresh: bool) 
 def _nothing(status: InventoryStatus) -> Diagnosis:
     looked = [f"{e.entry}: {e.message}" for e in status.excluded if e.reason == ExclusionReason.NOTHING_FOUND]
     text = "; ".join([*_told(status.resources), *looked])
-    text = text or "the agent found nothing to serve; excluded in the inventory says what it left out"
+    text = text or "the agent found nothing to serve; status.excluded of the inventory lists what it left out"
     return Diagnosis(NodeState.NO_DEVICES, NodeReason.NO_DEVICES, text, problem=False)

@@ -5,7 +5,6 @@ If `…_omitted` of a list is above 0, the list is incomplete, even when it is e
 seconds.
 """
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import field
 from enum import StrEnum
@@ -31,7 +30,7 @@ class PodResourcesState(StrEnum):
     UNAVAILABLE = "Unavailable"
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InventorySpec:
     """Whose inventory it is. It never changes."""
 
@@ -39,7 +38,7 @@ class InventorySpec:
     config_name: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InventorySummary:
     """Numbers over all resources. They count everything, whatever was cut from the lists.
 
@@ -52,7 +51,7 @@ class InventorySummary:
     allocated: int = 0
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InventoryResource:
     """One resource name on the node. The counts are of all its devices, whatever was cut from the list of devices.
 
@@ -94,7 +93,7 @@ class InventoryHolder:
     container: str = ""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InventoryDevice:
     """One physical device under one resource name. `id`: as the kubelet knows its first replica.
 
@@ -115,7 +114,7 @@ class InventoryDevice:
     allocated_to: tuple[InventoryHolder, ...] = field(default=(), metadata=ABSENT_IF_EMPTY)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InventoryExclusion:
     """What a source found and the node does not serve. `reason`: a word of `reasons.ExclusionReason`."""
 
@@ -126,7 +125,7 @@ class InventoryExclusion:
     message: str = field(default="", metadata=ABSENT_IF_EMPTY)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InventoryStatus:
     """What the agent found and serves.
 

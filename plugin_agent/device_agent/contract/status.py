@@ -5,12 +5,13 @@ with a count in its `…_omitted` is not the whole list. Times are RFC 3339 in U
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from device_agent.contract.codec import ABSENT_IF_EMPTY, ShapeError, decode
 from device_agent.contract.inventory import InventoryHolder
 from device_agent.contract.reasons import NodeState
+from device_agent.contract.values import dataclass
 
 
 class ConditionType(StrEnum):

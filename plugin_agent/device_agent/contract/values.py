@@ -1,9 +1,9 @@
 """`dataclass(frozen=True, slots=True)` as the standard library has it, made in a third of the time.
 
 `dataclasses` writes and compiles six methods for each class. With a hundred classes that is a fifth of an agent's
-start. Here a class gets its own `__init__`; the methods that refuse a change are shared by all classes. Comparison,
-hash and text, which most classes never use in a process, are made by `dataclasses` when they are first called. Type
-checkers see the standard decorator; `fields`, `replace` and copies work as they do with it.
+start. Here the methods that refuse a change are shared by all classes. The others are made when they are first called:
+`__init__` here, comparison, hash and text by `dataclasses`. Type checkers see the standard decorator; `fields`,
+`replace` and copies work as they do with it.
 """
 
 import dataclasses
@@ -15,16 +15,18 @@ __all__ = ["dataclass"]
 T = TypeVar("T")
 
 
-def _value(*, frozen: bool, slots: bool) -> Callable[[type[T]], type[T]]:
+def _value(*, frozen: bool, slots: bool, kw_only: bool = False) -> Callable[[type[T]], type[T]]:
     assert frozen
     assert slots
 
     def made(cls: type[T]) -> type[T]:
-        value = dataclasses.dataclass(slots=True, init=False, eq=False, repr=False)(cls)
+        # `dataclasses` would make a text of the signature for a class without one
+        cls.__doc__ = cls.__doc__ or cls.__name__
+        value = dataclasses.dataclass(slots=True, init=False, eq=False, repr=False, kw_only=kw_only)(cls)
         for name, method in _SHARED.items():
             if cls.__dict__.get(name) is None:
                 setattr(value, name, method)
-        value.__init__ = _init(value)  # type: ignore[method-assign]
+        value.__init__ = _late_init(value)  # type: ignore[method-assign]
         return value
 
     return made
@@ -34,6 +36,17 @@ if TYPE_CHECKING:
     from dataclasses import dataclass
 else:
     dataclass = _value
+
+
+def _late_init(cls: type) -> Callable[..., None]:
+    """Replaces itself when the first value is made."""
+
+    def first(self: object, *arguments: Any, **named: Any) -> None:
+        init = _init(cls)
+        cls.__init__ = init  # type: ignore[misc]
+        init(self, *arguments, **named)
+
+    return first
 
 
 def _init(cls: type) -> Callable[..., None]:

@@ -1,11 +1,11 @@
-"""An admin's word that failures are over: the annotation's items, what each ends, and the reply to each. Pure.
+"""The acknowledgement of failures by an admin: reads the annotation, ends failures, replies to each item. Pure.
 
-Nobody reads the log of an agent after `kubectl annotate`, and the API server takes any text for an annotation. So
-every item gets a reply in the inventory, and one that ends nothing is told what would have been right.
+Admins do not read an agent's log after `kubectl annotate`, and the API server accepts any text as an annotation. So
+each item gets a reply in the inventory. The reply to an item that ends nothing shows the right items.
 
-An item is `<device>=<since>`. It ends what the device's parts have failed with by that moment. It ends nothing unless
-one of these failures began at that moment, over or not, or an inventory has told this moment for the device: some
-other moment may have failures before it that nobody was told of.
+An item is `<device>=<since>`. It ends all failures of the device's parts that began by that time. The time must be the
+start of one of these failures, open or over, or the time in the inventory. Any other time could end failures that no
+admin has seen.
 """
 
 from collections import defaultdict
@@ -37,8 +37,7 @@ class Item:
 class Reply:
     """The result of one item. `parts`: those with a failure that it ended. `words`: for the admin.
 
-    `failing`: the named device has failures, or must be named in another way. Otherwise the item may have been taken
-    before.
+    `failing`: the named device has failures, or the item is wrong. Otherwise an earlier reading may have taken it.
     """
 
     item: str
@@ -49,9 +48,9 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """Parts of one entry that are acknowledged together. `told`: since when they are said to be unhealthy.
+    """Parts of one entry that are acknowledged together.
 
-    `reason`: of what is said.
+    `told`: since when the inventory shows them as unhealthy, or ''; `reason`: the reason that it shows.
     """
 
     entry: str
@@ -109,7 +108,7 @@ def _end(target: _Target, since: str, conditions: Conditions) -> Iterator[tuple[
 
 
 class _Names:
-    """Finds what a name in an item stands for on this node."""
+    """Finds the devices and parts of this node that a name in an item means."""
 
     def __init__(self, units: Iterable[Unit], conditions: Conditions) -> None:
         self._conditions = conditions
@@ -139,7 +138,7 @@ def _why_nothing(targets: Collection[_Target], failing: "_Failing", conditions: 
     if failing:
         return f"no failure of it began at that moment{_rather(failing)}"
     if reason := next((t.reason for t in targets if t.reason), ""):
-        return f"it has no failure that this could end: it stays {reason} until its checks are good"
+        return f"it has no failure to acknowledge: it stays {reason} until its checks are good"
     return "it has no failure now"
 
 
@@ -160,12 +159,12 @@ def _newest(conditions: Conditions, wanted: Collection[tuple[str, str]] | None =
 
 
 def _rather(failing: _Failing) -> str:
-    """The items that would be right now, ready to be copied."""
+    """The items that are right now, ready to copy."""
     if not failing:
         return ""
     told = [f"{device}={since} ({', '.join(sorted(causes))})" for device, (since, causes) in sorted(failing.items())]
     more = f" and {len(told) - _SHOWN} more" if len(told) > _SHOWN else ""
-    return f"; what has failed now is {', '.join(told[:_SHOWN])}{more}"
+    return f"; failed now: {', '.join(told[:_SHOWN])}{more}"
 
 
 def _moment(text: str) -> str:

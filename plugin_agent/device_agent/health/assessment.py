@@ -19,7 +19,7 @@ MAX_TOLD: Final = 512
 cut off.
 """
 _BRIEF: Final = 2
-"""So many failures after the first are named with their meaning. Of further ones only the codes are named."""
+"""Up to this many further failures are named with meaning and time. If there are more, all are named by code only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +40,10 @@ FINE: Final = Assessment(offered=True)
 
 
 def of(conditions: Sequence[HealthCondition], rules: HealthRules, *, unanswered: str, silent: str = "") -> Assessment:
-    """The worst condition of a unit decides. `silent`: the reason for `unanswered`, as one word."""
+    """The worst condition of a unit decides. `silent`: the reason code for `unanswered`."""
     bad = [c for c in conditions if not c.state.offered]
     if not bad and unanswered:
-        return Assessment(offered=True, reason=silent, message=unanswered, unanswered=unanswered)  # since it became so
+        return Assessment(offered=True, reason=silent, message=unanswered, unanswered=unanswered)  # began with this
     if not bad:
         since = max((c.since for c in conditions if c.state is State.HEALTHY), default=None)
         message = next((c.message for c in conditions if c.message), "")

@@ -1,12 +1,11 @@
-"""The conditions of all devices: who is told of which news, under whose rules, and what follows for a unit. Pure.
+"""The conditions of all devices: applies news to them under the rules of each entry, and assesses units. Pure.
 
-A condition belongs to a resource entry, as thresholds and ignored faults are the entry's, and to one thing:
-- a part: a physical device, or a part of one, that its driver speaks of. All units that lie on it share it, whatever
-  they are called and however often they are listed, so they go and come back together. Failures stay with the part
-  while the device is unlisted, and pass on to an entry that is new (`passing_on`). So neither an edit nor a device
-  that vanished and came back makes a broken one healthy.
-- a unit's own checks (`unhealthyWhen`), and what scans say of it (gone, a node or companion missing): the unit's
-  alone. What a scan says counts at once.
+A condition belongs to a resource entry, because thresholds and ignored faults do, and to one of these:
+- a part: a physical device, or a part of one, that its driver reports on. All units on a part share its conditions, so
+  they fail and recover together. Failures stay with the part while the device is unlisted, and pass on to a new entry
+  (`passing_on`). So an edit, or a device that vanishes and returns, does not make a broken device healthy.
+- a unit: its own checks (`unhealthyWhen`), and the results of scans (gone, a node or companion missing). The result of
+  a scan counts at once.
 """
 
 from collections import deque
@@ -62,7 +61,7 @@ class Conditions:
         """Entry -> its sources that are driver libraries, of entries that have any."""
         self._list = Watchlist()
         self._last: dict[str, Look] = {}
-        """Source -> its last look that told anything."""
+        """Source -> its last look that had answers."""
         self._early: deque[tuple[Fault, datetime]] = deque(maxlen=_EARLY)
         self._restored: set[str] = set()
         self._inherited = Inheritance()
@@ -107,7 +106,7 @@ class Conditions:
         return frozenset(entry.kind for entry in resource.devices if entry.kind in self._fault_rules)
 
     def _keep_failures(self, entry: str) -> None:
-        """Keeps of an entry that left only what must not be forgotten: its failures, and which failures are over."""
+        """Forgets an entry that left the configuration, except its failures, open or over."""
         known = self._list.of_entry(entry)
         for name in [n for n, w in known.items() if not w.condition.failures and w.condition.ended is None]:
             self._list.forget(entry, name)
@@ -186,8 +185,8 @@ class Conditions:
         return changed
 
     def fault(self, fault: Fault, *, wall: datetime) -> bool:
-        """Applies one fault of a physical device. Returns whether it is a failure for an entry and new: faults can come
-        in storms.
+        """Applies one fault of a physical device. Returns whether it is a new failure of an entry: faults can come in
+        storms.
         """
         if not any(fault.source in sources for sources in self._drivers.values()):
             self._early.append((fault, wall))  # the driver is listened to before the first configuration is in force
@@ -204,7 +203,7 @@ class Conditions:
         return self.revision != before
 
     def _moment(self, entry: str, part: str, *, wall: datetime) -> datetime:
-        """When a new failure begins: in a later second than all else that was shown of the device.
+        """The time of a new failure: at least a second later than every time shown for the device so far.
 
         Times are shown in seconds. An acknowledgement of an earlier time, even after the clock was set back, must not
         end this failure.
@@ -253,7 +252,7 @@ class Conditions:
             check = Check(Answer.BAD, *unit.problem) if unit.problem else Check(Answer.GOOD)
             self._list.set(watched, checked(watched.condition, check, AT_ONCE, wall=wall))
             if watched.condition.state.offered:
-                self._list.forget(unit.entry, scan)  # nothing is wrong, which takes no memory
+                self._list.forget(unit.entry, scan)  # a good scan needs no condition
         rules = self._rules[unit.entry]
         if rules.unhealthy_when:
             check = Check(Answer.BAD, DeviceReason.UNHEALTHY_WHEN, unit.unfit) if unit.unfit else Check(Answer.GOOD)
@@ -313,9 +312,9 @@ class Conditions:
             self._list.put(replace(record, condition=of_another_process(record.condition)))
 
     def inherit(self, records: Iterable[Record]) -> None:
-        """What other objects' agents knew in this boot; also what an earlier process of ours did, when it comes late.
+        """Takes what other objects' agents knew in this boot, or late what an earlier process of this object knew.
 
-        It counts under the rules of our entries.
+        The rules of this object's entries apply.
         """
         self._inherited.add(records)
         for entry in sorted(self._drivers):

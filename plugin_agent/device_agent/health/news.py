@@ -1,7 +1,7 @@
-"""What drivers tell of their devices: looks at all of them, and faults of one. Pure values; no vendor is named here.
+"""What drivers report of their devices: looks at all of them, and faults of one. Pure values; no vendor is named here.
 
-A driver library gives each fault a code in its own words, and a rule that says what a code means. So the health of any
-library's devices is kept in one way.
+A driver library names each fault with a code, and has a rule that says what a code means. So the agent keeps the health
+of all libraries' devices in the same way.
 """
 
 from collections.abc import Callable, Mapping
@@ -63,7 +63,7 @@ UNKNOWN_LOAD: Final = DriverLoad()
 class Look:
     """One look at all physical devices of a source; `checks` by device.
 
-    `unanswered`: why it told nothing about any of them, or ''; `cause`: that as a reason in CamelCase.
+    `unanswered`: why no device could be checked, or ''; `cause`: the reason code for that, in CamelCase.
     """
 
     checks: Mapping[str, Check]

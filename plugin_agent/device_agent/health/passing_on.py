@@ -40,8 +40,8 @@ class Inheritance:
         return tuple(self._parts)
 
     def open(self, part: str, ours: Sequence[HealthCondition]) -> tuple[Failure, ...]:
-        """The failures of the part that are open with one agent. A failure that another agent or `ours` has seen end is
-        left out.
+        """The failures of the part that are still open. A failure is over if another agent, or `ours`, has seen it
+        end.
         """
         theirs = self._parts.get(part, ())
         still: list[Failure] = []

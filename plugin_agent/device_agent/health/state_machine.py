@@ -1,12 +1,13 @@
 """When a device is Healthy: the state machine, as a table, and what ends a failure. Pure.
 
-Three kinds of news drive it. A check asks the device and is good or bad; so many in a row turn it over, and one that
-gives no answer is neither. A failure is an event that says at once that the device is broken, and it stays until
-what its row names has happened: Quiet, nothing more of it during as many good checks as recovery takes; Reset, the
-driver has asked for an action and asks no more, or the driver was loaded anew. A reboot ends all of them, as nothing
-is remembered across it; an admin may end one by hand. And a scan finds the device gone, or back.
+Three kinds of news drive it:
+- A check asks the device. A number of good or bad checks in a row changes the state. No answer changes nothing.
+- A failure is an event: the device is broken at once. It stays until it clears, by one of two rules. Quiet: it does not
+  occur again during the good checks that recovery takes. Reset: the driver asked for an action and no longer asks, or
+  the driver was loaded again. A reboot ends all failures, because nothing is remembered. An admin may end one.
+- A scan finds the device gone, or back.
 
-No row is driven by a clock, so no timer gives a broken device back.
+No transition depends on a clock, so time alone never makes a broken device healthy.
 """
 
 from collections.abc import Collection, Mapping
@@ -45,7 +46,7 @@ class Signal(StrEnum):
 
 
 class Threshold(StrEnum):
-    """The field of HealthRules with the number of signals in a row that a row needs."""
+    """The field of HealthRules that says how many signals in a row a transition needs."""
 
     FAILURE = "failure_threshold"
     RECOVERY = "recovery_threshold"
@@ -53,7 +54,7 @@ class Threshold(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """`to` None: the state before the device went missing. `after`: so many in a row, None: at once."""
+    """`to` None: the state before the device went missing. `after`: signals in a row that it needs; None: one."""
 
     to: State | None
     after: Threshold | None = None
@@ -114,7 +115,7 @@ class Failure:
 class HealthCondition:
     """A device's health. `since`: when the state or the newest failure began.
 
-    `run`: signals in a row that the state waits for. `cause` and `message`: of what makes, or made, it unhealthy.
+    `run`: signals in a row that the state waits for. `cause` and `message`: why it is, or was, unhealthy.
     `before`: what a missing device returns to. `ended`: failures that began by then are over; None: none has ended.
     """
 
@@ -142,7 +143,7 @@ def step(condition: HealthCondition, signal: Signal, rules: HealthRules, *, wall
     if row.after and run < getattr(rules, row.after):
         return replace(condition, run=run)
     if to is State.RECOVERING and condition.state is not State.RECOVERING:
-        # the good check that brings it here is the first of those it takes
+        # this good check is the first of those that recovery takes
         to, run = (State.HEALTHY, 0) if rules.recovery_threshold <= 1 else (State.RECOVERING, 1)
     else:
         run = 0
@@ -195,13 +196,13 @@ def with_failures(condition: HealthCondition, failures: tuple[Failure, ...]) -> 
     """
     if not failures:
         return replace(condition, failures=())
-    # the first is what the others follow from; one that stays is worse than one that passes
+    # the first failure often causes the others; one that needs a reset is worse than one that passes
     first = min(failures, key=lambda f: not f.blocks)
     return replace(condition, failures=failures, cause=first.ruling.cause, message=first.ruling.message)
 
 
 def over(condition: HealthCondition, gone: Collection[Failure]) -> HealthCondition:
-    """The condition after some failures ended by anything but an edit of the rules."""
+    """The condition after some failures ended, for any reason but an edit of the rules."""
     if not gone:
         return condition
     ended = max(f.since for f in gone)

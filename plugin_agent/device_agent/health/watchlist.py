@@ -42,8 +42,8 @@ class Record:
 class Watched:
     """One condition. `counted`: when a check counted last, monotonic seconds.
 
-    `unanswered`: why the last check gave no answer, or ''; `silent`: that in one word; `silent_since`: since when.
-    `source`: whose driver has spoken of it in this process, or ''.
+    `unanswered`: why the last check gave no answer, or ''; `silent`: its reason code; `silent_since`: since when.
+    `source`: the source that reported it in this process, or ''.
     """
 
     condition: HealthCondition
@@ -108,7 +108,7 @@ class Watchlist:
         self._watched.setdefault(record.entry, {})[record.kind, record.name] = Watched(record.condition)
 
     def of(self, entry: str, name: Name, *, wall: datetime) -> Watched:
-        """One condition, made when nothing was known."""
+        """One condition. Makes it if nothing was known."""
         conditions = self._watched.setdefault(entry, {})
         if name not in conditions:
             conditions[name] = Watched(HealthCondition(since=wall))

@@ -1,7 +1,7 @@
-"""The inventory's annotation, by which an admin says that failures are over: to the device table, and the replies back.
+"""Passes an admin's acknowledgement from the inventory's annotation to the device table, and keeps the replies.
 
-The annotation stays, and comes with each answer of the API server. What was taken stays told for as long as its item
-stands, and a list may change with any event of the table, so each reading is an event like any other.
+The annotation stays on the object and comes with each answer of the API server, so it is read again and again. The
+reply to an item that ended failures stays until the item is removed. Each reading may change a list.
 """
 
 import logging
@@ -42,7 +42,7 @@ class Acknowledgement:
             for reply in replies:
                 if reply.failing:
                     extra = {"annotation": reply.item, "error": reply.words}
-                    logger.warning("the acknowledgement names no failure of now", extra=extra)
+                    logger.warning("the acknowledgement matches no failure", extra=extra)
         if parts or changed or self.text != before:
             self._changed(changed)
 

@@ -1,7 +1,7 @@
-"""The few requests that the agent makes to the API server, by the standard library: a client package costs 20 MiB.
+"""The agent's few requests to the API server, made with the standard library: a client package costs 20 MiB.
 
-Blocking, for a thread of its own. Each request has its own connection and reads the token anew, as the kubelet
-rotates it. The HTTP client is loaded in that thread, by the first request: devices are offered before.
+Blocking, for a thread of its own. Each request has its own connection and reads the token again, because the kubelet
+rotates it. The first request loads the HTTP client, in that thread, so that devices are offered before.
 """
 
 import json
@@ -23,7 +23,7 @@ _MAX_ANSWER: Final = 4 * 1024 * 1024
 
 
 class ApiCallError(Exception):
-    """The API server said no, or could not be asked. `status`: HTTP status, 0 without an answer.
+    """The API server refused, or did not answer. `status`: HTTP status, 0 without an answer.
 
     `retry_after`: seconds that the server asks to wait, or 0.
     """
@@ -61,7 +61,7 @@ class ApiServer:
         """The answer's JSON.
 
         Raises:
-            ApiCallError: any other answer than 2xx, or none.
+            ApiCallError: no answer, or an answer other than 2xx.
         """
         from http.client import HTTPException  # noqa: PLC0415 - see the module
 
@@ -79,7 +79,7 @@ class ApiServer:
             try:
                 return json.loads(content)
             except ValueError as error:
-                raise ApiCallError(f"{method} {path}: the answer is no JSON") from error
+                raise ApiCallError(f"{method} {path}: the answer is not JSON") from error
         raise ApiCallError(
             f"{method} {path}: {answer.status} {_reason(content) or answer.reason}",
             status=answer.status,
@@ -104,7 +104,7 @@ class ApiServer:
         except OSError:
             token = ""  # the server's 401 says what is wrong
         if not (token.isascii() and token.isprintable()):
-            raise ValueError(f"there is no token in {self.token_file}")  # the client's own error would show it
+            raise ValueError(f"there is no token in {self.token_file}")  # the HTTP client's error would show the token
         if token:
             headers["Authorization"] = f"Bearer {token}"
         return headers
@@ -126,5 +126,5 @@ def _reason(content: bytes) -> str:
 
 
 def _seconds(text: str | None) -> float:
-    # a date, too: our own back-off will do
+    # for a date our own back-off is good enough
     return float(text) if text and text.isascii() and text.isdecimal() else 0.0

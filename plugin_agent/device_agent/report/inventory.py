@@ -71,7 +71,7 @@ class AgentFacts:
     """What the process knows beside the table. `config_hash`: of the document in force, or ''.
 
     `health_error`: why the devices' health is not kept on the node, or what was kept could not be read, or ''.
-    `acknowledgement`: what became of the annotation, or ''.
+    `acknowledgement`: the replies to the annotation, or ''.
     """
 
     config_hash: str
@@ -122,13 +122,13 @@ def build(snapshot: TableSnapshot, observed: AgentFacts, *, identity: AgentIdent
 
 
 def patch(status: InventoryStatus, *, heartbeat: float) -> dict[str, Any]:
-    """The merge patch that makes the object's status exactly this one: lists replace, absent fields are nulled."""
+    """The merge patch that makes the object's status exactly this one: lists replace, absent fields become null."""
     written = encode(replace(status, last_heartbeat_time=timestamp(heartbeat)))
     return {"status": {**dict.fromkeys(json_names(InventoryStatus)), **written}}
 
 
 def new_object(identity: AgentIdentity) -> dict[str, Any]:
-    """The object as the agent creates it: owned by the DevicePluginConfig, so that it goes with it."""
+    """The object as the agent creates it: owned by the DevicePluginConfig, so it is deleted with it."""
     return {
         "apiVersion": names.API_VERSION,
         "kind": KIND,
@@ -169,7 +169,7 @@ class _Room:
         return tuple(taken)
 
     def fits(self, size: int) -> bool:
-        """Takes so many bytes. Returns whether they were left."""
+        """Takes `size` bytes if they are left. Returns whether they were."""
         if size > self._left:
             return False
         self._left -= size
@@ -178,7 +178,7 @@ class _Room:
 
 _Found = list[tuple[ResourceState, DeviceState]]
 _Listed = dict[int, InventoryDevice]
-"""By the place in what was found."""
+"""By index in `_Found`."""
 
 
 def _listed(found: _Found, room: _Room) -> _Listed:
@@ -224,7 +224,7 @@ def _summary(snapshot: TableSnapshot) -> InventorySummary:
 
 
 def _physical(state: ResourceState) -> int:
-    """Devices under this name; one that is listed under another for the time being counts there."""
+    """Devices listed under this name. A device that another name lists for now counts there."""
     return sum(1 for d in state.devices if d.ids)
 
 
@@ -233,7 +233,7 @@ def _resource(state: ResourceState, snapshot: TableSnapshot, observed: AgentFact
     since = registration.since if registration else None
     told = registration.message if registration else ""
     reason = _why_not(state, snapshot)
-    # without devices it is of no account that the kubelet does not know the name
+    # without devices the name need not be registered, so the table's reason is the right one
     if registration and told and (_physical(state) or not reason):
         reason = str(registration.reason)
     return InventoryResource(
@@ -252,14 +252,14 @@ def _resource(state: ResourceState, snapshot: TableSnapshot, observed: AgentFact
 
 
 def _why_not(state: ResourceState, snapshot: TableSnapshot) -> str:
-    """The word for the table's message about a resource: it is refused, or its driver shows no device."""
+    """The reason code for the table's message: the resource is refused, or its driver shows no device."""
     if not state.message:
         return ""
     return str(NodeReason.RESOURCE_REFUSED if state.name in snapshot.refused else NodeReason.DRIVER_UNAVAILABLE)
 
 
 def _refused(snapshot: TableSnapshot) -> Iterator[InventoryResource]:
-    """Names that are not served at all; and an entry that gives too many, once, however many of them are served."""
+    """Names that are not served. An entry that gives too many names appears once, under its own name."""
     told = {r.name for r in snapshot.resources}
     why = {name: (NodeReason.DRIVER_UNAVAILABLE, note) for name, note in snapshot.notes.items()}
     why |= {name: (NodeReason.RESOURCE_REFUSED, text) for name, text in snapshot.refused.items()}

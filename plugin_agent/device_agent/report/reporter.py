@@ -1,6 +1,6 @@
-"""Writes the node's inventory to the API server: on change, coalesced, and as a heartbeat. Only this node's agent does.
+"""Writes the node's inventory to the API server: on change, coalesced, and as a heartbeat.
 
-What an admin acknowledges comes back with each answer.
+Only this node's agent writes it. Each answer brings the admin's acknowledgement.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ ACKNOWLEDGE: Final = f"{names.GROUP}/acknowledge"
 
 
 def write(server: ApiServer, identity: AgentIdentity, body: Mapping[str, Any]) -> str:
-    """Patches the status; makes the object first where it is not there. Blocking. Returns the acknowledgement, or ''.
+    """Patches the status; creates the object if it does not exist. Blocking. Returns the acknowledgement, or ''.
 
     Raises:
         ApiCallError: not written.
@@ -42,7 +42,7 @@ def write(server: ApiServer, identity: AgentIdentity, body: Mapping[str, Any]) -
     try:
         server.request("POST", objects, body=new_object(identity), kind=JSON)
     except ApiCallError as error:
-        if error.status != 409:  # somebody was quicker: an earlier request of ours whose answer was lost
+        if error.status != 409:  # an earlier request of ours has created it, and its answer was lost
             raise
     return _acknowledgement(server.request("PATCH", status, body=dict(body), kind=MERGE_PATCH))
 
@@ -66,8 +66,7 @@ def _acknowledgement(inventory: Any) -> str:
 class Reporter:
     """Writes the inventory for as long as it runs. `build`: the status of now.
 
-    `acknowledged` gets the inventory's acknowledgement as of each answer; it is asked for also while `awaiting` is
-    true.
+    `acknowledged` gets the acknowledgement from each answer. While `awaiting()` is true, it is also polled.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Devices that come, go, fail and recover, as lines of the log: once each, and never thousands."""
+"""Logs devices that appear, disappear, fail or recover: a line for each, at most 20 at a time."""
 
 import logging
 from typing import Final
@@ -9,11 +9,11 @@ from device_agent.table.snapshot import Health, TableSnapshot
 logger = logging.getLogger(__name__)
 
 _MOST: Final = 20
-"""Lines for one change; a switch that goes takes many devices along."""
+"""The most lines at a time: when a switch disappears, many devices do."""
 
 
 class Transitions:
-    """Compares each snapshot with the one before."""
+    """Compares each snapshot with the previous one."""
 
     def __init__(self) -> None:
         self._before: dict[tuple[str, str], tuple[Health, str, bool]] = {}

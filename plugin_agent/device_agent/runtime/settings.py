@@ -8,7 +8,7 @@ class SettingError(ValueError):
     """An unknown setting, or a value that is not a number."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Settings:
     """Values are seconds, unless a docstring says otherwise."""
 

@@ -1,4 +1,4 @@
-"""Makes devices of ids that PodResources lists as held and that no list has. Pure.
+"""Adopts ids that PodResources shows in use and that no list contains: makes devices of them. Pure.
 
 An earlier process of this object, or another object's agent, gave these ids out. A claim says which hardware an id is.
 Without a claim only the id is known.
@@ -29,7 +29,7 @@ class Adopted:
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
-    """What decides. `of_name`: resource name -> the entry behind it, if it ever had one; `entries`: those in force."""
+    """The input. `of_name`: resource name -> the entry behind it, if it ever had one; `entries`: those in force."""
 
     claims: Claims
     of_name: Mapping[str, Resource]

@@ -1,7 +1,7 @@
 """Claims: under which names and ids hardware was offered, kept on the node for later agents. Pure.
 
 A pod holds hardware under the name and id that were valid when it was admitted. PodResources tells only these two.
-After an edit and a restart nobody would know which hardware they mean. So each agent writes a claim before it offers a
+After an edit and a restart these two no longer identify the hardware. So each agent writes a claim before it offers a
 device. At its start it reads its own claims and those of other objects' agents. A claim alone blocks nothing: it counts
 only while PodResources lists one of its ids.
 """
@@ -21,9 +21,9 @@ from device_agent.table.device import Key, split_replica
 from device_agent.table.usage import UNSEEN_SECONDS, Usage
 
 FORGET_SECONDS: Final = UNSEEN_SECONDS
-"""A claim that is no longer offered is forgotten when a List begun this much later shows it free."""
+"""A claim no longer offered is forgotten when a List that began at least this much later shows it free."""
 CROWD: Final = 20_000
-"""Above this number, claims no longer offered need not wait that long: names and ids may change with each plug.
+"""Above this number, claims no longer offered are forgotten without this wait: names and ids may change with each plug.
 """
 
 _Value = TypeVar("_Value")
@@ -33,8 +33,8 @@ _Value = TypeVar("_Value")
 class Claim:
     """Hardware that was offered as a device of a resource. The fields are those of `select.unit.Unit`.
 
-    `replicas`: the most that it ever had; their ids follow from `id`. `exclusive`: nobody else may have the hardware
-    meanwhile.
+    `replicas`: the most that it ever had; their ids follow from `id`. `exclusive`: while it is in use, the hardware is
+    not offered under another name or id.
     """
 
     resource: str
@@ -155,7 +155,7 @@ class Claims:
         return replace(self, own={**self.own, **new}, past={**self.past, **dict.fromkeys(new, now)}) if new else self
 
     def learn(self, others: Iterable[Claim]) -> "Claims":
-        """Takes what other objects keep now. If two have one device, the later counts, with the replicas of both."""
+        """Takes the claims of other objects. If two claim one device, the later counts, with the larger `replicas`."""
         found: dict[Key, Claim] = {}
         for claim in others:
             found[claim.key] = claim.with_replicas_of(found.get(claim.key))
@@ -168,7 +168,7 @@ class Claims:
 
     def offer(self, units: Iterable[Unit], *, exclusive: Collection[str]) -> "Claims":
         """Claims these devices; they are written to the disk before they are offered. `exclusive`: names of entries
-        whose devices nobody shares.
+        with exclusive devices.
         """
         new: dict[Key, Claim] = {}
         back: set[Key] = set()
@@ -189,7 +189,7 @@ class Claims:
         return replace(self, own=own, past=past, revision=self.revision + bool(new))
 
     def listed(self, keys: Collection[Key], *, now: float) -> "Claims":
-        """Notes which devices are listed now. The other claims are of the past."""
+        """Notes which devices are listed now. All other claims become past ones."""
         past = {key: self.past.get(key, now) for key in self.own if key not in keys}
         return replace(self, past=past) if past != self.past else self
 
@@ -227,7 +227,7 @@ class Claims:
         return any(_matches(self.own, self._own_cut, resource, device_id))
 
     def find(self, resource: str, device_id: str) -> Found | None:
-        """Which hardware an id is, as far as any claim says. Claims of this object come first."""
+        """The claim that says which hardware an id is, or None. Claims of this object come first."""
         if resource not in self.names:
             return None
         own = _matches(self.own, self._own_cut, resource, device_id)

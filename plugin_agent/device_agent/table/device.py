@@ -54,7 +54,7 @@ class Standing:
 
 
 def ghost(entry: Resource, resource: str, device_id: str) -> Unit:
-    """What is known of a device that PodResources says is held and no scan has found: its id."""
+    """The unit of a device that PodResources shows in use and no scan has found. Only its id is known."""
     return Unit(
         entry=entry.name,
         resource=resource,
@@ -70,7 +70,7 @@ def ghost(entry: Resource, resource: str, device_id: str) -> Unit:
 
 
 def split_replica(device_id: str) -> tuple[str, int]:
-    """What `names.replica_id` made the id of, and the replica's index, as far as the id shows it."""
+    """(device id, index of the replica): undoes `names.replica_id`. Index 0 if the id shows no replica."""
     device, separator, index = device_id.rpartition("::")
     if separator and device and index.isascii() and index.isdecimal():
         return device, int(index)

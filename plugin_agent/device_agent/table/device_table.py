@@ -1,23 +1,23 @@
-"""The device table: the one state of the agent, from which everything it tells anybody is read.
+"""The device table: the agent's only state. Every list and every report is made from it.
 
-Events go in (a selection, news of the devices' health, an answer of PodResources, an Allocate that gave out ids, a list
-that was written to the kubelet, a configuration). Lists for the kubelet and snapshots for reports come out. No
-I/O and no clock: `now` is monotonic seconds, `wall` an aware datetime, and both come with the event.
+Events go in: a configuration, a selection, news of the devices' health, an answer of PodResources, ids that an Allocate
+gave out, a list that was written. Lists for the kubelet and snapshots for reports come out. The table does no I/O and
+has no clock: `now` is monotonic seconds, `wall` an aware datetime, and both come with the event.
 
-The table is the one writer. All that it knows is frozen values, which nobody else replaces; every rule is a function
-from values to values in a module beside it:
+The table is the only writer. Its state consists of frozen values. Each rule is a function from values to values in a
+module beside it:
 
     presence    a scan             -> devices (`device.Device`) and their ids (`lists.Ids`)
     usage       List, Allocate     -> what may be in use (`usage.Usage`)
-    retention   told, usage        -> ids that may go: one that may be allocated is never dropped
-    adoption    usage, claims      -> devices that are held and that nobody knows
+    retention   told, usage        -> ids that may be dropped: never one that may be allocated
+    adoption    usage, claims      -> devices for ids that are in use and in no list
     holdings    usage, claims      -> hardware in use under another name or id
     gone        selection, entries -> why a device is no longer offered
     offering    all of these       -> how each device stands (`device.Standing`)
     lists       devices, standings -> the list of each name (`lists.ResourceList`)
 
-Each event that may change a list ends in `_settle`, which goes through them in this order. What only ListAndWatch
-needs is in `lists` and `granting`: another way of serving would read devices and standings beside them.
+Each event that may change a list ends in `_settle`, which goes through them in this order. Only `lists` and
+`granting` know ListAndWatch. Another way of serving would read devices and standings directly.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -133,7 +133,7 @@ class DeviceTable:
         return self._settle(now=now, wall=wall)
 
     def acknowledge(self, text: str, *, now: float, wall: datetime) -> tuple[frozenset[str], tuple[Reply, ...]]:
-        """An admin's `<device id>=<since>[,...]`: what these devices have failed with by then is over.
+        """An admin's `<device id>=<since>[,...]`: ends the failures that these devices had by that time.
 
         Returns what every event returns, and a reply to each item.
         """
@@ -162,7 +162,7 @@ class DeviceTable:
         self._usage = self._usage.handed_out(resource, ids, now=now)
 
     def told(self, resource: str, listed: Sequence[Advertised], *, now: float) -> None:
-        """This list was written on the resource's stream: its Unhealthy ids may soon be dropped. Call it only then."""
+        """This list was written on the resource's stream: its Unhealthy ids may soon be dropped."""
         found, before = self._lists.get(resource), self._told.get(resource, {})
         if found is not None:
             self._told = {**self._told, resource: lists.unhealthy_since(before, listed, found, now=now)}
@@ -197,7 +197,7 @@ class DeviceTable:
         return self._claims.names
 
     def claim(self, units: Iterable[Unit], *, exclusive: Collection[str]) -> None:
-        """These devices are about to be offered. `exclusive`: names of the entries whose devices nobody shares."""
+        """These devices are about to be offered. `exclusive`: names of entries with exclusive devices."""
         self._claims = self._claims.offer(units, exclusive=exclusive)
 
     @property
@@ -218,8 +218,8 @@ class DeviceTable:
     def units_of(self, resource: str, ids: Sequence[str]) -> tuple[tuple[str, Unit], ...]:
         """The units behind the ids of an Allocate.
 
-        An unhealthy device that is there is given out: health may change between the kubelet's choice and the
-        call, and a refusal rejects the pod for good.
+        An unhealthy device that is present is given out. Health may change between the kubelet's choice and the call,
+        and a refusal rejects the pod for good.
 
         Raises:
             UnknownDevice: not an id of the resource.
@@ -229,8 +229,8 @@ class DeviceTable:
         return granting.units_of(resource, ids, found.owners if found is not None else {}, self._usage)
 
     def entry(self, resource: str) -> Resource:
-        """The entry of a name, as of the selection in force; of a name that is gone, its last one. Raises KeyError for
-        others.
+        """The entry of a name as of the selection in force. A name that is gone has its last entry. Raises KeyError for
+        other names.
         """
         entry = self._of_name.get(resource)
         return entry if entry is not None else self._entries[resource]
@@ -240,8 +240,8 @@ class DeviceTable:
         return resource in self._lists or (resource in self._entries and not parse_template(resource).names)
 
     def could_serve(self, resource: str) -> bool:
-        """Whether the name is served, or may come to be, or any object has offered it on this node: its holders must be
-        known.
+        """Whether the holders of this name must be known: it is or may be served, or an object of this node has
+        offered it.
         """
         return self.ours(resource) or self._to_come.may_give(resource) or resource in self._claims.names
 
@@ -251,8 +251,8 @@ class DeviceTable:
         return found.places if found is not None else {}
 
     def offered(self, resource: str, ids: Sequence[str], *, at_least: int) -> Sequence[str]:
-        """The ids that are healthy now, because the kubelet may not have heard yet. All of them if too few are
-        healthy.
+        """Those of the ids that are healthy now: the kubelet may not have the latest list yet. All of the ids if too
+        few are healthy.
         """
         found = self._lists.get(resource)
         if found is None or not found.unhealthy:
@@ -270,7 +270,7 @@ class DeviceTable:
         return self._usage.holders if self._usage.known else None
 
     def held_ids(self) -> frozenset[str]:
-        """Ids that are or may be in use, and the ids of their devices: `maxDevices` must not exchange these."""
+        """Ids that are or may be in use, and the ids of their devices. `maxDevices` must keep these."""
         used = self._usage.used()
         own, to_come = self._claims.own_names, self._to_come
         names = {name for name, _ in used}
@@ -309,7 +309,7 @@ class DeviceTable:
         return frozenset(n for n, r in entries.items() if n not in before or before[n].devices != r.devices)
 
     def _settle(self, *, now: float, wall: datetime) -> frozenset[str]:
-        """Brings everything in line after an event, in the order that the module gives. Returns the names whose list
+        """Applies all rules after an event, in the order that the module gives. Returns the names whose list
         changed.
         """
         self._let_go(now=now)

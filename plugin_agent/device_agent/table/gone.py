@@ -22,7 +22,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Departures:
-    """What decides. `entries`: those in force."""
+    """The input. `entries`: those in force."""
 
     selection: Selection
     entries: Mapping[str, Resource]
@@ -44,10 +44,10 @@ class Departures:
         unit, selection = device.unit, self.selection
         note = selection.notes.get(unit.entry, "")
         if device.never_found and note:
-            text = f"a pod holds it, and whether it is there cannot be told: {note}"
+            text = f"a pod holds it, but the driver cannot tell whether it is present: {note}"
             return Cause(DeviceReason.DRIVER_UNAVAILABLE, text)
         if device.ghost and unit.entry in self.entries:
-            return Cause(DeviceReason.MISSING, "the kubelet says that it is in use, and no scan has found it")
+            return Cause(DeviceReason.MISSING, "the kubelet reports it in use, but no scan has found it")
         if refused := selection.refused.get(unit.resource) or selection.refused.get(unit.entry):
             return Cause(DeviceReason.DRAINING, refused)
         if why := self._taken_away(device, moved, excluded):
@@ -60,9 +60,9 @@ class Departures:
         """How the configuration took the device away, or '' if it did not."""
         unit = device.unit
         if unit.entry not in self.entries:
-            return "its resource left the configuration"
+            return "its resource was removed from the configuration"
         if device.exclusive and (other := moved.sharing(unit)) is not None:
-            return f"now {other.id} of {other.resource}"
+            return f"now offered as {other.id} of {other.resource}"
         if (exclusion := excluded.of(unit)) is not None:
             return f"excluded now: {exclusion.reason}"
         return ""
@@ -71,12 +71,13 @@ class Departures:
         """Until when a device that is no longer offered stays listed, for an admin."""
         if any(self.usage.in_use(name, i) for i in ids.leaving):
             return "listed until it is free"
-        known = self.usage.known
-        return "nobody holds it, it leaves the list in a moment" if known else "listed until it is known to be free"
+        if self.usage.known:
+            return "the device is unused and disappears shortly"
+        return "listed until the kubelet reports that it is free"
 
 
 class _Exclusions:
-    """Finds what the selection left out, by id or hardware within an entry. The first find counts."""
+    """Finds excluded devices by id or hardware within an entry. The first match counts."""
 
     def __init__(self, excluded: Iterable[Excluded]) -> None:
         self._by_id: dict[tuple[str, str], tuple[int, Excluded]] = {}

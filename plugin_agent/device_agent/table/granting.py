@@ -45,7 +45,7 @@ def _refuse(resource: str, ids: Sequence[str], row: ListRow, usage: Usage) -> No
 def _overused(row: ListRow, ids: Collection[str], usage: Usage) -> bool:
     """Whether this grant would put the device in use more often than it has replicas now.
 
-    An id that stays healthy for its holder's sake may be free again by now, and chosen anew.
+    An id that stayed Healthy because a pod held it may be free now, and the kubelet may choose it again.
     """
     name = row.device.unit.resource
     used = {i for i in (*row.ids.current, *row.ids.leaving) if usage.busy(name, i)}

@@ -1,7 +1,7 @@
 """Which units are the same hardware. Pure.
 
-Two are when they have a sysfs path in common, or when one's lies below the other's. Units of one source in one entry
-are told apart by that source, however their paths lie: a disk and its partitions.
+Two units are if they have a sysfs path in common, or if a path of one lies below a path of the other. The second rule
+does not apply to units of one source in one entry, such as a disk and its partitions.
 """
 
 from typing import Generic, TypeVar
@@ -13,7 +13,7 @@ Found = TypeVar("Found")
 
 
 class HardwareIndex(Generic[Found]):
-    """What is known of some units, found by the hardware of another one. The first that was added wins."""
+    """Finds for a unit what was added for another unit with the same hardware. The first one added wins."""
 
     def __init__(self) -> None:
         self._places: Places[tuple[str, str], Found] = Places()
@@ -24,14 +24,14 @@ class HardwareIndex(Generic[Found]):
         return bool(self._places or self._ghosts)
 
     def add(self, unit: Unit, found: Found) -> None:
-        """`found`: what `sharing` is to answer for the hardware of this unit."""
+        """`found`: the answer of `sharing` for units that share hardware with this one."""
         if not unit.source:
             self._ghosts.setdefault(unit.id, found)
         for path in unit.hardware:
             self._places.add(path, found, kind=(unit.entry, unit.source))
 
     def sharing(self, unit: Unit) -> Found | None:
-        """What was added for hardware that is the unit's at least in part; of a ghost the id alone decides."""
+        """What was added for a unit that shares hardware with this one. A ghost is found by its id alone."""
         kind = (unit.entry, unit.source)
         for path in unit.hardware:
             if (same := self._places.at(path)) is not None:

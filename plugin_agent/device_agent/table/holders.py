@@ -1,4 +1,4 @@
-"""Who holds which device, as one answer of the kubelet's PodResources service says. Values alone."""
+"""Who holds which device, by one answer of the kubelet's PodResources service. Only values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

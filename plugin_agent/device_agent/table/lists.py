@@ -1,9 +1,9 @@
 """The kubelet's way of seeing devices: which ids each has, and the list of each resource name. Pure.
 
-A device is what it is, whoever serves it (`device`). ListAndWatch knows ids instead: one for each replica, unique
-over all names of the node, each Healthy or Unhealthy, and never gone before it was told Unhealthy. What only that
-way of serving needs is here: `Ids`, the ids of one device; `ResourceList`, all of one name; `Told`, what the kubelet
-has heard of them.
+A `Device` does not depend on how it is served. ListAndWatch knows only ids: one for each replica, unique over all
+names of the node, each Healthy or Unhealthy. An id is dropped only after the kubelet was told that it is Unhealthy.
+Only ListAndWatch needs this module: `Ids`, the ids of one device; `ResourceList`, all ids of one name; `Told`, what the
+kubelet was told of them.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ _NOTHING: Final[Mapping[str, Leaving]] = {}
 class Ids:
     """The ids of one device. `current`: of its replicas, by index; `leaving`: listed Unhealthy until they may go.
 
-    `unlisted`: those that another device is listed with.
+    `unlisted`: those that are listed for another device.
     """
 
     current: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class Ids:
     unlisted: frozenset[str] = frozenset()
 
     def of(self, unit: Unit, *, now: float) -> "Ids":
-        """The ids as the unit that was found has them. Surplus replicas begin to leave; ids that are back stay."""
+        """The ids of the unit that a scan found. Surplus replicas begin to leave; ids that came back stay."""
         if len(self.current) == unit.replicas:
             after = self
         else:
@@ -120,10 +120,10 @@ class ListRow(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ResourceList:
-    """One resource name, from `rows`, its devices by id, and `hints`, whether the kubelet gets NUMA nodes.
+    """The list of one resource name. `rows`: its devices by id; `hints`: whether the kubelet gets NUMA nodes.
 
-    `advertised`: for ListAndWatch, by device and replica. `owners`: listed id -> its device. What only a preferred
-    allocation needs is made when one asks for it.
+    `advertised`: for ListAndWatch, by device and replica. `owners`: listed id -> its device. The rest is for preferred
+    allocations, and is made on first use.
     """
 
     rows: tuple[ListRow, ...]
@@ -134,7 +134,7 @@ class ResourceList:
 
     @classmethod
     def of(cls, rows: tuple[ListRow, ...], *, hints: bool, links: Links) -> "ResourceList":
-        """`rows`: also those that are listed with no id."""
+        """`rows`: including devices without a listed id."""
         advertised: list[Advertised] = []
         owners: dict[str, ListRow] = {}
         for row in rows:
@@ -183,12 +183,12 @@ def make(before: Lists, rows: Iterable[ListRow], *, hints: Callable[[str], bool]
 
 
 def with_links(lists: Lists, links: Links) -> Lists:
-    """The same lists, where the devices have other links to each other."""
+    """The same lists with these links between the devices."""
     return {name: one if one.links == links else replace(one, links=links) for name, one in lists.items()}
 
 
 def changed(before: Lists, after: Lists) -> frozenset[str]:
-    """Names of which the kubelet has to be told something else."""
+    """Names whose list for the kubelet has changed."""
     return frozenset(
         name
         for name in before.keys() | after.keys()
@@ -203,21 +203,21 @@ def advertised(lists: Lists, name: str) -> tuple[Advertised, ...]:
 
 
 Told = Mapping[str, float]
-"""What the kubelet has heard: id -> since when it has the id as Unhealthy, whichever list reaches it next.
+"""What the kubelet was told: id -> since when it has the id as Unhealthy.
 
-An id counts if it was written as Unhealthy and is Unhealthy in every list made since. Any of these lists may still be
-on its way.
+An id counts if it was written as Unhealthy and is Unhealthy in every list made since. Any of these lists may be the
+next that the kubelet gets.
 """
 
 
 def unhealthy_since(before: Told, written: Iterable[Advertised], latest: ResourceList, *, now: float) -> Told:
-    """After this list was written, while `latest` is what comes next. `before`: the same until then."""
+    """The value after the list `written` was sent. `latest`: the next list to send; `before`: the value until then."""
     unhealthy = latest.unhealthy
     return {i.id: before.get(i.id, now) for i in written if not i.healthy and i.id in unhealthy}
 
 
 def still_unhealthy(told: Mapping[str, Told], before: Lists, after: Lists) -> Mapping[str, Told]:
-    """By name, when the lists `after` have been made."""
+    """What the kubelet was told, by name, after the lists `after` replaced `before`."""
     return {
         name: ids if before.get(name) is after[name] else {i: at for i, at in ids.items() if i in after[name].unhealthy}
         for name, ids in told.items()

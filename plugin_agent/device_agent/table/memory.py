@@ -48,7 +48,7 @@ class HealthMemory:
 
 
 class ClaimMemory:
-    """What this object has offered, and what other objects offer. `ask` has PodResources asked soon, for new names."""
+    """What this object has offered, and what other objects offer. `ask()`: for new names, asks PodResources soon."""
 
     def __init__(self, table: DeviceTable, *, changed: Changed, ask: Callable[[], None]) -> None:
         self._table = table
@@ -66,7 +66,7 @@ class ClaimMemory:
         return self._table.claim_records()
 
     def restore(self, own: tuple[Claim, ...], *, late: bool, now: float, wall: datetime) -> None:  # noqa: ARG002
-        """What an earlier process of this object kept, or one beside this."""
+        """What an earlier process of this object kept, or one that runs beside this one."""
         self._apply(own, now=now, wall=wall)
 
     def learn(self, others: tuple[Claim, ...], *, now: float, wall: datetime) -> None:

@@ -7,7 +7,7 @@ from device_agent.contract.values import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """`fixed`: names without placeholders; `domains`: of the others, the part before the slash, which has none."""
+    """`fixed`: names without placeholders. `domains`: the part before the slash of all other names."""
 
     fixed: frozenset[str]
     domains: frozenset[str]

@@ -22,9 +22,9 @@ from device_agent.table.usage import Usage
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What decides.
+    """The input.
 
-    `blocking`: what is in use under another name or id, by its hardware. `gone`: why a device is offered no longer.
+    `blocking`: what is in use under another name or id, by its hardware. `gone`: why a device is no longer offered.
     `missing`: since when no scan finds it. `leaving`: ids on their way out -> the name they are listed under.
     `wall`: now, UTC.
     """
@@ -61,7 +61,7 @@ class Judgement:
         surplus = len(may_be_used(key, ids, self.usage)) if ids.leaving else 0
         withheld = self._withheld(key, ids, keep=len(ids.current) - surplus) if surplus else frozenset()
         if surplus and len(withheld) == len(ids.current):
-            text = f"in use by {surplus} of its former replicas; offered again when they are free"
+            text = f"{surplus} of its former replicas are in use; offered again when they are free"
             return refused(DeviceReason.HELD_AS, text)
         return self._next(
             before,
@@ -83,9 +83,9 @@ class Judgement:
 
     def _why_unlisted(self, device_id: str) -> tuple[str, str]:
         if name := self.leaving.get(device_id):
-            text = f"still listed as {device_id} of {name}; offered when the kubelet has let go of that"
+            text = f"still listed as {device_id} of {name}; offered when the kubelet has removed that id"
             return DeviceReason.HELD_AS, text
-        text = f"the id {device_id} is that of another device; choose a unit that tells them apart"
+        text = f"another device has the same id {device_id}; choose a unit that tells them apart"
         return DeviceReason.DUPLICATE_IDENTITY, text
 
     def _next(
@@ -99,8 +99,8 @@ class Judgement:
         unanswered: str = "",
         withheld: frozenset[str] = frozenset(),
     ) -> Standing:
-        """The standing with its time. `since`: when the cause of being unhealthy began, which is what an admin
-        acknowledges.
+        """The standing with its time. `since`: when the cause of being unhealthy began. An admin acknowledges this
+        time.
 
         If that is unknown, or the device is healthy, the time changes only with health or reason.
         """

@@ -15,7 +15,7 @@ from device_agent.table.retention import kept_until
 class Scan:
     """`units`: those that were found, one for each key; `entries`: those in force.
 
-    `edited`: entries whose sources are others than before; `now`: monotonic seconds.
+    `edited`: entries whose sources were edited; `now`: monotonic seconds.
     """
 
     units: Mapping[Key, Unit]
@@ -38,7 +38,7 @@ class Scan:
     def ids(
         self, before: Mapping[Key, Ids], *, was: Mapping[Key, Device], now: Mapping[Key, Device]
     ) -> Mapping[Key, Ids]:
-        """The ids of the devices `now`. `before`: of those that `was`."""
+        """The ids after the scan. `was`, `now`: the devices before and after it; `before`: the ids of `was`."""
         if was is now:
             return before
         changed: dict[Key, Ids] = {}

@@ -1,11 +1,13 @@
 """When an id may leave a list. Pure.
 
-Dropping an id that may be allocated is what must never happen: kubelets from 1.34 on dereference the missing entry
-(pkg/kubelet/cm/devicemanager: manager.go after Allocate, topology_hints.go after a restart). So an id leaves in two
-steps. First the kubelet is told that it is Unhealthy. It is gone when a List begun after that shows it free, and it
-was not handed out within the last hour without ever appearing in a List. A resource whose entry left the configuration
-goes as a whole once none of its ids is in use: the kubelet keeps the entries of a plugin that disconnects. A device
-that vanished stays listed for its entry's removal grace at least, free or not: one that returns in time was never gone.
+An id that may be allocated must never be dropped: kubelets from 1.34 on dereference the missing entry
+(pkg/kubelet/cm/devicemanager: manager.go after Allocate, topology_hints.go after a restart). An id leaves in two steps.
+First the kubelet is told that it is Unhealthy. Then it is dropped when a List begun later shows it free. An id handed
+out within the last hour, which no List has shown yet, is not free.
+
+A resource whose entry left the configuration goes as a whole once none of its ids is in use. The kubelet keeps the
+entries of a plugin that disconnects. A device that vanished stays listed at least for its entry's removal grace, free
+or not, because it may return.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -23,8 +25,8 @@ HEARD_SECONDS: Final = 1.0
 
 
 def kept_until(entry: Resource | None, *, edited: Collection[str], now: float) -> float:
-    """Until when a device that is gone stays listed at least. A device that the configuration took away has no such
-    grace.
+    """The earliest time at which a device that is gone may leave its list. A device that the configuration removed has
+    no grace.
 
     `entry`: of the device, None when it left the configuration. `edited`: names of entries whose sources were edited.
     """
@@ -35,7 +37,7 @@ def kept_until(entry: Resource | None, *, edited: Collection[str], now: float) -
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What decides. `told`: by resource name, what the kubelet has heard.
+    """The input. `told`: by resource name, what the kubelet was told.
 
     `entries`: names of those in force. `now`: monotonic seconds.
     """
@@ -75,9 +77,7 @@ class Retention:
         return whole or (not kept and self._heard(name, device_id, ids))
 
     def _heard(self, name: str, device_id: str, ids: Ids) -> bool:
-        """Whether the List that shows the id free was begun after the kubelet had heard that it is no longer
-        offered.
-        """
+        """Whether the List that shows the id free began after the kubelet knew that the id is no longer offered."""
         begun = self.usage.begun
         if begun is None or ids.leaving[device_id].since > begun:
             return False

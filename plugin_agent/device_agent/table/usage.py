@@ -1,12 +1,11 @@
 """Which ids may be in use. The kubelet tells an agent two things: Allocate, and PodResources List. Pure.
 
-The device plugin API has no release call, so "free" is a conclusion. An id is in use after an Allocate that this agent
-answered, or that an earlier agent answered; the first List shows those. It is free when a List that was begun later
-does not show it.
+The device plugin API has no release call, so "free" is a conclusion. An id is in use after an Allocate of this
+agent, or of an earlier agent: these appear in the first List. It is free when a List begun later does not show it.
 
 List is eventually consistent, and plain init containers never appear in it (pkg/kubelet/apis/podresources). So an id
-that was handed out counts as used until a List has shown it, or until a List begun an hour later has not. Time alone
-never makes an id free.
+that was handed out counts as used until a List shows it. If none does, it counts as used until a List begun an hour
+later. Time alone never makes an id free.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,7 +28,8 @@ class Usage:
     """The last List, and the hand-outs that no List has shown yet. Times are monotonic.
 
     `known`: the last question to PodResources was answered. `begun`: when the List whose answer counts was begun.
-    `unseen`: when it was handed out. Nothing happens to the table while an Allocate is answered.
+    `unseen`: when each id
+    was handed out that no List has shown yet. Nothing happens to the table while an Allocate is answered.
     """
 
     known: bool = False

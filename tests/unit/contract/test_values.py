@@ -57,7 +57,12 @@ def shapes(decorator: Decorator) -> dict[str, type]:
     class Empty:
         pass
 
-    return {cls.__name__: cls for cls in (Plain, Made, Odd, Checked, Empty)}
+    @decorator(frozen=True, slots=True, kw_only=True)
+    class Named:
+        a: int
+        b: str = "b"
+
+    return {cls.__name__: cls for cls in (Plain, Made, Odd, Checked, Empty, Named)}
 
 
 OURS, STANDARD = shapes(values.dataclass), shapes(dataclasses.dataclass)
@@ -68,6 +73,8 @@ CALLS = st.one_of(
     st.tuples(st.just("Made"), st.just([]), st.dictionaries(st.sampled_from("ab"), st.integers(0, 2))),
     st.tuples(st.just("Odd"), st.lists(st.integers(0, 2), min_size=1, max_size=2), st.just({})),
     st.tuples(st.just("Checked"), st.lists(st.integers(-1, 1), max_size=1), st.just({})),
+    st.tuples(st.just("Named"), st.lists(st.just(1), max_size=1), st.just({})),
+    st.tuples(st.just("Named"), st.just([]), st.dictionaries(st.sampled_from("abc"), st.integers(0, 2))),
     st.tuples(st.just("Empty"), st.lists(st.just(1), max_size=1), st.just({})),
 )
 
@@ -128,7 +135,7 @@ def test_frozen_classes_of_the_agent_are_made_this_way() -> None:
     for path in AGENT.rglob("*.py"):
         text = path.read_text()
         if path.relative_to(AGENT).parts[0] != "runtime" and re.search(
-            r"^@dataclass\(frozen=True, slots=True\)$", text, re.MULTILINE
+            r"^@(dataclasses\.)?dataclass\(frozen=True, slots=True(, kw_only=True)?\)$", text, re.MULTILINE
         ):
             found += 1
             assert "from device_agent.contract.values import dataclass\n" in text, path

@@ -1,4 +1,4 @@
-"""What an admin is told of each item of an acknowledgement, in the node's inventory."""
+"""The reply to each item of an acknowledgement."""
 
 from pathlib import Path
 
@@ -23,29 +23,31 @@ def words(gpus: Gpus, text: str) -> list[str]:
     return [reply.words for reply in gpus.table.acknowledge(text, now=gpus.now, wall=gpus.wall)[1]]
 
 
-RIGHT = f"; what has failed now is GPU-0={SECOND} (Xid79)"
+RIGHT = f"GPU-0={SECOND} (Xid79)"
+"""The item that ends the one failure, as a reply shows it."""
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "mistake", "right"),
     [
-        ("garbage", f"garbage: must read <device>=<since>{RIGHT}"),
-        ("GPU-0", f"GPU-0: must read <device>=<since>{RIGHT}"),
-        ("GPU-0=", f"GPU-0=: must read <device>=<since>{RIGHT}"),
-        ("GPU-0=yesterday", f"GPU-0=yesterday: must read <device>=<since>{RIGHT}"),
-        ("GPU-0=2026-01-01 00:00:12", f"GPU-0=2026-01-01 00:00:12: must read <device>=<since>{RIGHT}"),
-        (f"GPU-9={SECOND}", f"GPU-9={SECOND}: no device here has this name{RIGHT}"),
-        ("GPU-0=2026-01-01T00:00:13Z", f"GPU-0=2026-01-01T00:00:13Z: no failure of it began at that moment{RIGHT}"),
-        (f"GPU-1={SECOND}", f"GPU-1={SECOND}: it has no failure now"),
-        (
-            "GPU-2=2026-01-01T00:00:11Z",
-            "GPU-2=2026-01-01T00:00:11Z: it has no failure that this could end: it stays RowRemapFailed until its checks are good",
-        ),
+        ("garbage", "<device>=<since>", RIGHT),
+        ("GPU-0", "<device>=<since>", RIGHT),
+        ("GPU-0=", "<device>=<since>", RIGHT),
+        ("GPU-0=yesterday", "<device>=<since>", RIGHT),
+        ("GPU-0=2026-01-01 00:00:12", "<device>=<since>", RIGHT),
+        (f"GPU-9={SECOND}", "no device", RIGHT),
+        ("GPU-0=2026-01-01T00:00:13Z", "no failure of it began", RIGHT),
+        (f"GPU-1={SECOND}", "no failure now", ""),
+        ("GPU-2=2026-01-01T00:00:11Z", "RowRemapFailed", ""),
     ],
 )
-def test_each_mistake_has_its_own_words_and_what_would_be_right(text, told):
+def test_a_reply_to_a_wrong_item_names_the_mistake_and_the_right_item(text, mistake, right):
     gpus = failing()
-    assert words(gpus, text) == [told]
+    [told] = words(gpus, text)
+    assert told.startswith(f"{text}: ")
+    assert mistake in told
+    assert told.endswith(right)
+    assert ("Xid79" in told) == bool(right)
     assert gpus.seen()["GPU-0"] is False
 
 
@@ -59,23 +61,23 @@ def test_each_mistake_has_its_own_words_and_what_would_be_right(text, told):
         "GPU-0=2026-01-01 00:00:12Z",
     ],
 )
-def test_blanks_and_ways_to_write_a_time_mean_nothing(text):
+def test_blanks_and_other_forms_of_the_time_are_accepted(text):
     gpus = failing()
     taken = [w for w in words(gpus, text) if "taken" in w]
     [told] = taken
-    assert told.endswith(f"taken at {since_text(gpus.wall)}, Xid79 ended; Healthy when its checks are good")
+    assert f"taken at {since_text(gpus.wall)}, Xid79 ended" in told
     gpus.looks(3, GPU_2=news.BAD)
     assert gpus.seen() == {"GPU-0": True, "GPU-1": True, "GPU-2": False}
 
 
-def test_a_wrong_item_beside_a_right_one_is_told_too():
+def test_wrong_and_right_items_both_get_replies():
     gpus = failing()
     wrong, right = words(gpus, f"foo,GPU-0={SECOND}")
-    assert wrong.startswith("foo: must read")
+    assert wrong.startswith("foo: ")
     assert "taken" in right
 
 
-def test_of_many_failures_a_few_are_named():
+def test_a_reply_shows_three_right_items_at_most():
     gpus = Gpus(*(gpu(n) for n in range(5)))
     for n in range(5):
         gpus.xid(news.RESET_XID, f"GPU-{n}")
@@ -84,19 +86,19 @@ def test_of_many_failures_a_few_are_named():
     assert told.endswith(" and 2 more")
 
 
-def test_a_partition_is_told_what_its_gpu_has_failed_with():
+def test_the_reply_for_a_partition_shows_the_failures_of_its_gpu():
     gpus = Gpus(mig(0, gi=1), mig(0, gi=2))
     gpus.xid(news.RESET_XID)
     since = since_text(gpus.wall)
-    assert words(gpus, "MIG-0-2-0=2020-01-01T00:00:00Z") == [
-        f"MIG-0-2-0=2020-01-01T00:00:00Z: no failure of it began at that moment; what has failed now is GPU-0={since} (Xid79)"
-    ]
+    [told] = words(gpus, "MIG-0-2-0=2020-01-01T00:00:00Z")
+    assert told.endswith(f"GPU-0={since} (Xid79)")
 
 
 def test_no_annotation_is_too_long():
     gpus = failing()
     told = words(gpus, ",".join([*(f"x{n}" for n in range(100_000)), f"GPU-0={SECOND}"]))
-    assert (len(told), told[-1]) == (257, "only the first 256 items are read")
+    assert len(told) == 257
+    assert "first 256 items" in told[-1]
     assert gpus.device("GPU-0").reason == "Xid79"
 
 

@@ -10,7 +10,7 @@ from device_agent.nvml.storms import Storms
 EVENT = XidEvent(uuid="GPU-0", xid=79, at=100.0, epoch=1)
 
 
-def test_a_storm_of_one_error_is_one_piece_of_news() -> None:
+def test_a_storm_of_one_error_is_one_change() -> None:
     storms = Storms()
     burst = [replace(EVENT, at=100.0 + n / 1000, xid=xid) for n in range(50) for xid in (79, 13)]
     assert [event.xid for event in burst if storms.is_news(event)] == [79, 13]

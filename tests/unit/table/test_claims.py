@@ -1,4 +1,4 @@
-"""What earlier processes and other objects offered counts while a pod holds it, and no longer."""
+"""Claims of earlier processes and other objects count only while a pod holds the hardware."""
 
 import dataclasses
 
@@ -53,7 +53,7 @@ def test_hardware_in_use_under_a_name_from_before_the_restart_is_offered_under_n
     assert False not in steps.seen(OTHER).values()
 
 
-def test_the_same_holds_for_an_id_that_another_unit_gave():
+def test_hardware_in_use_under_the_id_of_a_former_unit_is_not_offered():
     steps = restarted(own=kept(unit("0000:01:00.0", hardware="devices/a")))
     steps.list(held("0000:01:00.0"))
     steps.scan(unit("7", hardware="devices/a"))
@@ -102,14 +102,14 @@ def test_a_name_of_another_object_is_not_listed_and_its_hardware_not_offered():
     assert steps.seen(OTHER) == {"x": True, "y": False}
 
 
-def test_an_object_made_anew_with_the_same_names_goes_on_with_its_devices():
+def test_an_object_created_again_keeps_its_devices():
     steps = restarted(others=kept(unit("a"), unit("b", replicas=3)))
     steps.list(held("a", "b::2"))
     steps.scan(unit("a"), unit("b", replicas=1))
     assert steps.seen() == {"a": True, "b": False, "b::2": False}
 
 
-def test_what_another_object_offers_from_now_on_counts_too():
+def test_later_claims_of_another_object_count_too():
     steps = restarted(resource(OTHER))
     steps.scan(unit("x", name=OTHER, hardware="devices/a"))
     steps.list({})
@@ -124,7 +124,7 @@ def test_what_another_object_offers_from_now_on_counts_too():
 
 
 @pytest.mark.parametrize("answer", [None, {}, held("b")])
-def test_a_claim_that_nobody_is_known_to_use_keeps_nothing_from_anybody(answer):
+def test_a_claim_without_a_known_holder_blocks_nothing(answer):
     old = kept(unit("a"))
     steps = restarted(resource(OTHER), own=old, others=kept(unit("a", name="example.com/third")))
     steps.list(answer)
@@ -134,7 +134,7 @@ def test_a_claim_that_nobody_is_known_to_use_keeps_nothing_from_anybody(answer):
 
 
 @pytest.mark.parametrize("whose", ["own", "others"])
-def test_nothing_waits_for_pod_resources_and_its_first_answer_counts(whose):
+def test_devices_are_offered_before_the_first_answer_of_pod_resources(whose):
     steps = restarted(resource(OTHER), **{whose: kept(unit("a"))})
     steps.list(None)
     steps.scan(unit("x", name=OTHER, hardware="devices/a"))
@@ -159,20 +159,20 @@ def test_observing_resources_neither_block_nor_are_blocked(whose):
     assert steps.seen() == {"a": True}
 
 
-def test_holders_are_heard_of_in_time_of_names_that_only_a_claim_has():
+def test_pod_resources_is_asked_for_names_that_only_a_claim_has():
     steps = restarted(own=kept(unit("a", name="example.net/own")), others=kept(unit("a", name="example.net/others")))
     assert steps.table.could_serve("example.net/own")
     assert steps.table.could_serve("example.net/others")
     assert not steps.table.could_serve("example.net/strange")
 
 
-def test_max_devices_does_not_prefer_what_another_object_holds():
+def test_max_devices_does_not_prefer_devices_held_through_another_object():
     steps = restarted(own=kept(unit("a", name="example.net/own")), others=kept(unit("b", name="example.net/others")))
     steps.list(held("a", name="example.net/own") | held("b", name="example.net/others"))
     assert steps.table.held_ids() == {"a"}
 
 
-def test_what_is_taken_over_of_another_object_is_kept_as_its_own():
+def test_a_claim_taken_over_from_another_object_is_kept():
     before = kept(unit("a", replicas=2), unit("b"))
     steps = restarted(others=before)
     steps.list(held("a::1", "b"))
@@ -187,7 +187,7 @@ def test_what_is_taken_over_of_another_object_is_kept_as_its_own():
     assert steps.seen(OTHER) == {"x": False, "y": False}
 
 
-def test_of_two_objects_that_are_gone_the_replicas_of_both_count():
+def test_two_claims_of_one_device_keep_the_larger_number_of_replicas():
     steps = restarted(resource(OTHER), others=(*kept(unit("a", replicas=2)), *kept(unit("a"))))
     steps.list(held("a::1"))
     steps.scan(unit("x", name=OTHER, hardware="devices/a"))
@@ -201,14 +201,14 @@ def offered(steps: Steps) -> list[tuple[str, str, int]]:
     return [(c.resource, c.id, c.replicas) for c in steps.table.claim_records()]
 
 
-def test_what_is_offered_is_claimed_with_the_most_replicas_that_it_had():
+def test_a_claim_keeps_the_largest_number_of_replicas():
     steps = Steps()
     steps.scan(unit("a", replicas=4), unit("b"))
     steps.scan(unit("a", replicas=1), unit("b"))
     assert offered(steps) == [(NAME, "a", 4), (NAME, "b", 1)]
 
 
-def test_the_same_scan_again_is_nothing_new_to_keep():
+def test_an_equal_scan_changes_no_claim():
     steps = Steps()
     steps.scan(unit("a"))
     before = steps.table.claims_revision
@@ -230,7 +230,7 @@ def test_the_same_scan_again_is_nothing_new_to_keep():
         {"numa_node": 1},
     ],
 )
-def test_whatever_changes_of_a_device_is_kept(change):
+def test_every_change_of_a_device_changes_its_claim(change):
     steps = Steps()
     before = unit("a", replicas=2)
     steps.scan(before)
@@ -267,7 +267,7 @@ def test_a_crowd_of_past_claims_is_not_kept_for_an_hour(monkeypatch):
     assert offered(steps) == [(NAME, "c", 1)]
 
 
-def test_what_comes_back_is_claimed_all_along():
+def test_a_device_that_returns_keeps_its_claim():
     steps = restarted(own=kept(unit("a")))
     steps.list({})
     steps.scan()
@@ -295,10 +295,10 @@ def test_what_comes_back_is_claimed_all_along():
         )
     ).map(tuple)
 )
-def test_what_is_kept_is_read_as_it_was_written(written):
+def test_kept_claims_are_read_back_unchanged(written):
     assert CLAIMS.parse(CLAIMS.dump(written, boot_id=""), boot_id="") == written
 
 
-def test_a_path_that_is_no_text_spoils_no_others():
+def test_a_path_that_is_not_text_does_not_affect_other_claims():
     strange = dataclasses.replace(kept(unit("a"))[0], hardware=("devices/\udcff",))
     assert CLAIMS.parse(CLAIMS.dump((strange, *kept(unit("b"))), boot_id=""), boot_id="")[1:] == kept(unit("b"))

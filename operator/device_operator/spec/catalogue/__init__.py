@@ -1,7 +1,7 @@
 """Presets: named bases of `spec.resources` entries, as YAML data beside this module.
 
 A preset holds fields that an admin could have written. It is merged below the entry before the entry is parsed, so
-agents see complete entries only, and the code knows no vendor. A file maps names to `description` (one line) and
+agents see only complete entries, and the code knows no vendor. A file maps names to `description` (one line) and
 `resource` (fields of an entry, without its name).
 """
 
@@ -37,7 +37,7 @@ def presets() -> Mapping[str, Preset]:
 
 
 def find(name: str, *, path: str) -> Preset:
-    """Raises PresetError, with the nearest name, where there is no such preset. `path`: of the field, for messages."""
+    """Raises PresetError, with the nearest name, if there is no such preset. `path`: of the field, for messages."""
     known = presets()
     if name in known:
         return known[name]
