@@ -1,4 +1,4 @@
-"""What an agent is started with: the command line, the pod's environment, and the driver libraries that it may load."""
+"""What an agent is started with: the command line, the pod's environment, the driver libraries that it may load."""
 
 from pathlib import Path
 
@@ -47,5 +47,5 @@ class Options:
 
     @property
     def owner(self) -> str:
-        """What this object's agents have in common on a node: their sockets and kept files are told apart by it."""
+        """Identifies this object's agents on a node: the names of their sockets and kept files are made from it."""
         return self.identity.config_uid or "local"

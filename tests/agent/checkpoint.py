@@ -1,4 +1,4 @@
-"""Which container has which ids, as the kubelet keeps it: its checkpoint outlives it, and PodResources is read from it."""
+"""Which container has which ids, as in the kubelet's checkpoint: it outlives the kubelet, and PodResources reads it."""
 
 from device_agent.kubelet.proto import podresources_pb2 as pr
 
@@ -20,7 +20,7 @@ class Checkpoint(dict[Container, dict[str, list[str]]]):
             del self[key]
 
     def pod_resources(self) -> pr.ListPodResourcesResponse:
-        """As List tells it."""
+        """The answer of List."""
         answer = pr.ListPodResourcesResponse()
         for (namespace, pod, container), resources in self.items():
             message = answer.pod_resources.add(name=pod, namespace=namespace)

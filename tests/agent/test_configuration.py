@@ -61,7 +61,7 @@ def test_more_replicas_keep_the_ids_that_are_held(node: Node, start: Start, kube
     assert kubelet.wait_for(SIM, 6) > before
 
 
-def test_options_that_change_are_told_by_a_new_registration(node: Node, start: Start, kubelet: Kubelet) -> None:
+def test_changed_options_cause_a_new_registration(node: Node, start: Start, kubelet: Kubelet) -> None:
     node.configure(document(simulated(sharing={"maxPerContainer": 1})))
     start()
     kubelet.wait_for(SIM, 4)

@@ -1,13 +1,12 @@
 """How close two devices of a node are, as numbers that preferred allocation can add up. Pure.
 
-Two things tell: links between physical devices, which a driver library lists, and the PCI functions in a device's
-sysfs path, which are the bridges and switches above it. Neither is an attribute: they are facts about pairs. So the
-device table keeps the links beside the units, and makes one `Affinity` per resource, once per change of its devices
-or of the links.
+Two facts decide: the links between physical devices, which a driver library lists, and the PCI path. A sysfs path
+names the bridges and switches above a device. Both are facts about pairs, not attributes of one device. So the device
+table keeps the links beside the units. It makes one `Affinity` per resource, and again when devices or links change.
 
-A pair's score is `LINK` for each NVLink plus its PCIe `Level`. Devices that no score tells apart are one group: the
-virtual functions of a card, the partitions of a device, the devices at one switch. That keeps the table and the search
-over it small, whatever the number of devices.
+A pair's score is `LINK` for each NVLink plus its PCIe `Level`. Devices with equal scores form one group: the virtual
+functions of a card, the partitions of a device, the devices at one switch. So the table and the search stay small,
+however many devices there are.
 """
 
 import re
@@ -19,41 +18,43 @@ from typing import Final
 from device_agent.contract.values import dataclass
 from device_agent.select.unit import Unit
 
-LINK: Final = 1000
-"""Of one link: links decide before PCIe does, whose levels in a set of 20 devices differ by at most 190 pairs x 5."""
+LINK: Final = 2000
+"""Score of one link. Links decide before PCIe: in a set of 20 devices the levels of all 190 pairs differ by at most
+190 x 6 (from `UNKNOWN` to `FUNCTION`).
+"""
 MAX_GROUPS: Final = 32
-"""Of one resource: with more that differ only NUMA nodes count, as a search over them would keep others waiting."""
+"""The most groups of one resource. With more, only NUMA nodes count: a search over them would delay other pods."""
 
 Links = Mapping[tuple[str, str], int]
-"""Two physical devices, by their parts' names and the smaller first -> links between them, the ones through switches
-included."""
+"""Two physical devices (names of their parts, the smaller first) -> number of links between them, including links
+through switches."""
 
 _FUNCTION = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _HOST_BRIDGE = re.compile(r"pci[0-9a-f]{4,}:[0-9a-f]{2}")
 
 
 class Level(IntEnum):
-    """What two devices have in common on the way between them; the more, the nearer."""
+    """How near two devices are by PCIe and NUMA node. A higher value is nearer."""
 
     UNKNOWN = 0
     SYSTEM = 1
     """Different NUMA nodes: the link between the sockets."""
     NODE = 2
-    """The NUMA node, but not the host bridge."""
+    """Same NUMA node, different host bridges."""
     HOST_BRIDGE = 3
     SWITCHES = 4
-    """Several PCIe switches, and no host bridge."""
+    """Several PCIe switches lie between them, and no host bridge."""
     SWITCH = 5
-    """One PCIe switch."""
+    """One PCIe switch lies between them."""
     FUNCTION = 6
-    """The physical device, the PCI function, or at least the card."""
+    """Same physical device, same PCI function, or same card."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """Where a device is. `chain`: host bridge, bridges, and last its own PCI function; empty where unknown.
+    """Where a device is. `chain`: host bridge, bridges, and last its own PCI function; empty if unknown.
 
-    `device`: name of the physical device that it is or is a part of, where a driver library tells, or ''.
+    `device`: name of the physical device that it is, or is a part of. '' if no driver library names it.
     """
 
     chain: tuple[str, ...] = ()
@@ -65,7 +66,7 @@ class Spot:
 class Affinity:
     """Pair scores of one resource's devices. `group_of`: device id -> its group; groups are in the order of ids.
 
-    `scores[g][h]`: of a device of g and one of h; `scores[g][g]`: of two of g, 0 where it has only one.
+    `scores[g][h]`: score of one device of g and one of h. `scores[g][g]`: score of two devices of g, 0 if it has one.
     """
 
     group_of: Mapping[str, int]
@@ -77,7 +78,7 @@ class Affinity:
 
 
 def spot_of(unit: Unit) -> Spot:
-    """A unit of several members is where all of them are: below the bridges that they have in common."""
+    """Where a unit is. A unit of several members is below the bridges that all of them share."""
     chains = [chain for path in unit.hardware if (chain := pci_chain(path))]
     chain = chains[0] if chains else ()
     for other in chains[1:]:
@@ -87,7 +88,7 @@ def spot_of(unit: Unit) -> Spot:
 
 
 def pci_chain(sysfs_path: str) -> tuple[str, ...]:
-    """The host bridge and the PCI functions that a sysfs path leads through; empty when it leads through none.
+    """The host bridge and the PCI functions in a sysfs path; empty if it has none.
 
     `devices/pci0000:00/0000:00:02.0/0000:03:00.0/drm/card0` -> pci0000:00, 0000:00:02.0, 0000:03:00.0.
     """
@@ -106,10 +107,10 @@ def level(one: Spot, other: Spot) -> Level:
     if one.device and one.device == other.device:
         return Level.FUNCTION
     common = _common(one.chain, other.chain)
-    if common > 1:  # a root port: what lies between them is below it
+    if common > 1:  # same root port, so only switches can lie between them
         below = max(len(one.chain), len(other.chain)) - common
         if below <= 1:
-            return Level.FUNCTION  # one bus: functions of one card, as a PCIe link has no second device
+            return Level.FUNCTION  # one bus, and a PCIe link has one device: one card
         return Level.SWITCH if below == 2 else Level.SWITCHES  # a switch is two bridges: its upstream port is common
     nodes = {one.numa_node, other.numa_node}
     if None not in nodes and len(nodes) == 2:
@@ -120,7 +121,7 @@ def level(one: Spot, other: Spot) -> Level:
 
 
 def affinity(spots: Mapping[str, Spot], links: Links) -> Affinity | None:
-    """The scores of all pairs; None where they say no more than NUMA nodes do, or too many differ.
+    """The scores of all pairs. None: they say no more than NUMA nodes do, or there are too many groups.
 
     `spots`: device id -> where it is.
     """
@@ -145,22 +146,36 @@ def affinity(spots: Mapping[str, Spot], links: Links) -> Affinity | None:
 
 
 def _alike(spots: Mapping[str, Spot], linked: set[str]) -> dict[object, list[str]]:
-    """Ids that no pair score can tell apart because of where they are, in the order of the first ids."""
+    """Groups ids with equal scores by their place alone, in the order of the first ids. Linear in their number."""
     shared = Counter((spot.chain, spot.device) for spot in spots.values())
+    through = _through(spots)
     groups: dict[object, list[str]] = {}
     for i in sorted(spots):
         spot = spots[i]
         if spot.device in linked or shared[spot.chain, spot.device] > 1:
             key: object = spot
         else:
-            # siblings on one bus: all others are equally far from each of them
-            key = (spot.chain[:-1], spot.numa_node)
+            fork = spot.chain
+            while fork and through[fork] == 1:
+                fork = fork[:-1]
+            # all devices that leave the others at one fork are equally far from each of them; `level` counts the
+            # bridges below the fork only if a root port is above it
+            key = (fork, len(spot.chain) if len(fork) > 1 else 0, spot.numa_node)
         groups.setdefault(key, []).append(i)
     return groups
 
 
+def _through(spots: Mapping[str, Spot]) -> Mapping[tuple[str, ...], int]:
+    """The beginning of a chain -> number of devices whose chain begins with it."""
+    through = Counter(spot.chain for spot in spots.values() if spot.chain)
+    for bus, count in Counter(spot.chain[:-1] for spot in spots.values() if spot.chain).items():
+        for length in range(len(bus) + 1):
+            through[bus[:length]] += count
+    return through
+
+
 def _merged(groups: Sequence[Sequence[str]], scores: Sequence[Sequence[int]]) -> Affinity:
-    """Groups whose scores with all others are equal, and equal to that between the two, become one."""
+    """Joins two groups if their scores with all others are equal, and equal to the score between the two."""
     heads: list[int] = []
     inner: dict[int, int | None] = {}
     into: list[int] = []
@@ -187,7 +202,7 @@ def _twins(scores: Sequence[Sequence[int]], one: int, other: int) -> bool:
 
 
 def _common(one: Sequence[str], other: Sequence[str]) -> int:
-    """The length of the beginning that both have."""
+    """The length of the common beginning."""
     for n, (a, b) in enumerate(zip(one, other, strict=False)):
         if a != b:
             return n

@@ -1,6 +1,6 @@
-"""Who holds which device, from the kubelet's PodResources service: the only word of a release there is.
+"""Who holds which device, from the kubelet's PodResources service. Nothing else reports that a device is free again.
 
-The answer is eventually consistent, and asking for it is what makes the kubelet release (List runs
+The answer is eventually consistent. Asking is also what makes the kubelet free devices (List runs
 UpdateAllocatedDevices). Nothing that serves a pod waits for it.
 """
 
@@ -28,7 +28,7 @@ _FOLLOW_UPS: Final = 4
 
 
 class PodResourcesError(Exception):
-    """List gave no answer. `limited`: the rate limit, which all clients of the node share, was exceeded."""
+    """List gave no usable answer. `limited`: the rate limit was exceeded, which all clients of the node share."""
 
     def __init__(self, message: str, *, limited: bool = False) -> None:
         super().__init__(message)
@@ -36,7 +36,7 @@ class PodResourcesError(Exception):
 
 
 def holders(answer: pr.ListPodResourcesResponse, *, ours: Callable[[str], bool]) -> Holders:
-    """Of one List: resource -> id -> its containers, for our resources alone; several for an id shared in time."""
+    """Resource -> id -> its containers, from one List answer, for our resources alone. A shared id has several."""
     found: dict[str, dict[str, list[Holder]]] = {}
     for pod in answer.pod_resources:
         for container in pod.containers:
@@ -52,11 +52,11 @@ def holders(answer: pr.ListPodResourcesResponse, *, ours: Callable[[str], bool])
 
 
 class PodResources:
-    """Asks List on a channel that is kept, until it fails.
+    """Asks List on one channel, which is kept until it fails.
 
-    `itself`: (namespace, name) of the agent's own pod, None outside a pod. A kubelet that has just started lists
-    only the pods it has heard of so far, and the others would look as if they had ended; its own pod missing, an
-    agent knows that the list is not complete.
+    `itself`: (namespace, name) of the agent's own pod, None outside a pod. A kubelet that has just started lists only
+    the pods that it knows so far, so other pods would seem to have ended. If the agent's own pod is missing, the answer
+    is incomplete and counts as none.
     """
 
     def __init__(self, socket: Path, *, deadline: float, itself: tuple[str, str] | None = None) -> None:
@@ -69,7 +69,7 @@ class PodResources:
         """Who holds ids of our resources.
 
         Raises:
-            PodResourcesError: no kubelet, no answer in time, the rate limit, or a list that is not complete.
+            PodResourcesError: no kubelet, no answer in time, rate limit exceeded, or an incomplete list.
         """
         if self._channel is None:
             options = (rpc.LOCAL_AUTHORITY, ("grpc.max_receive_message_length", RECEIVE_LIMIT))
@@ -77,12 +77,12 @@ class PodResources:
         try:
             answer = await rpc.call(self._channel, rpc.LIST)(pr.ListPodResourcesRequest(), timeout=self._deadline)
         except grpc.aio.AioRpcError as error:
-            await self.close()  # a broken channel would wait out its own reconnect delay
+            await self.close()  # a broken channel would wait for its reconnect delay
             raise PodResourcesError(
                 _explained(error), limited=error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
             ) from error
         if self._itself and self._itself not in ((pod.namespace, pod.name) for pod in answer.pod_resources):
-            raise PodResourcesError("the kubelet has not yet heard of all its pods")
+            raise PodResourcesError("the kubelet does not know all its pods yet")
         return holders(answer, ours=ours)
 
     async def close(self) -> None:
@@ -98,10 +98,10 @@ def _explained(error: grpc.aio.AioRpcError) -> str:
 
 
 class HolderPoll:
-    """Asks every 10 to 30 s, soon after an Allocate, and soon after answers begin to fail; hands each answer on.
+    """Asks every 10 to 30 s, and soon after an Allocate or after answers begin to fail. Hands each answer on.
 
-    `ours`: whether a resource is one of this agent's. `deliver(answer or None, begun)`: monotonic seconds at
-    which the question was put.
+    `ours`: whether a resource is one of this agent's. `deliver(answer or None, begun)`: `begun` is when the question
+    was sent, in monotonic seconds.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class HolderPoll:
         self._told: str | None = None
 
     def allocated(self, resource: str, ids: Iterable[str]) -> None:
-        """Ids were handed out: asks soon, because their container will appear. Plain init containers never appear."""
+        """Ids were given out: asks soon, because their container will appear. Plain init containers never do."""
         self._awaited.update((resource, i) for i in ids)
         self.soon()
 
@@ -133,7 +133,7 @@ class HolderPoll:
         self._soon.set()
 
     async def ask(self) -> None:
-        """One question, one delivery."""
+        """Asks once and delivers the answer."""
         begun = time.monotonic()
         try:
             answer = await self._service.list(ours=self._ours)
@@ -154,7 +154,7 @@ class HolderPoll:
         self._deliver(answer, begun)
 
     async def run(self) -> None:
-        """Asks for ever; the first time after one interval, as the start has asked already."""
+        """Asks until cancelled, first after one interval: the start has already asked."""
         while True:
             await self._pause()
             await self.ask()

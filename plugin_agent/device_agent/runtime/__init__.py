@@ -2,5 +2,5 @@
 of errors.
 
 Exports: `supervision`, `worker`, `directory_watch`, `settings`, `metrics`, `exposition`, `probes`, `logs`, `errors`.
-May import the standard library alone; it decides nothing about devices.
+May import only the standard library. It knows nothing of devices.
 """

@@ -1,7 +1,7 @@
-"""Waiting for a change in one directory: inotify where there is a directory, a slow poll always.
+"""Waits for a change in one directory: by inotify where it works, and always by a slow poll.
 
-The directory may be missing, appear, or be replaced by another of the same name; a missed event costs one
-poll interval. The caller re-reads what it cares about after every return, so what an event says is not read.
+The directory may be missing, may appear, or may be replaced by another one of the same name. A missed event costs one
+poll interval. The caller reads what it needs after each return, so the content of events is ignored.
 """
 
 import asyncio
@@ -21,9 +21,9 @@ _READ_BYTES: Final = 65536
 
 
 class DirectoryWatch:
-    """One directory of which changes are awaited, by one task.
+    """Waits for changes in one directory, for one task.
 
-    `writes` False: only names that come and go count. In /dev every program that writes to /dev/null is a write.
+    `writes` False: only names that appear or disappear count. In /dev, each write to /dev/null would be an event.
     """
 
     def __init__(self, path: Path, *, writes: bool = True) -> None:
@@ -34,7 +34,7 @@ class DirectoryWatch:
         self._complained = False
 
     async def wait(self, *, seconds: float) -> None:
-        """Returns after a change in the directory, at once when the watch is new, and at the latest in `seconds`."""
+        """Returns after a change, at once if the watch is new, and at the latest after `seconds`."""
         if self._attach():
             return
         if self._inotify is None:
@@ -50,7 +50,7 @@ class DirectoryWatch:
         self._inotify, self._watched = None, None
 
     def _attach(self) -> bool:
-        """Whether the directory at the path has just come under watch."""
+        """Starts to watch the directory at the path. Returns whether the watch is new."""
         try:
             found = self._path.stat()
         except OSError:
@@ -70,7 +70,10 @@ class DirectoryWatch:
 
     def _complain(self, error: OSError) -> None:
         if not self._complained:
-            logger.warning("no inotify, polling alone", extra={"path": str(self._path), "error": str(error)})
+            logger.warning(
+                "inotify is not available, the directory is polled",
+                extra={"path": str(self._path), "error": str(error)},
+            )
             self._complained = True
 
 
@@ -78,7 +81,7 @@ class _Inotify:
     """One inotify instance with one watch, read by the running loop.
 
     Raises:
-        OSError: no instance or no watch is left for this user, or the directory has gone.
+        OSError: no instance or no watch is left for this user, or the directory is gone.
     """
 
     def __init__(self, path: Path, *, mask: int) -> None:
@@ -94,7 +97,7 @@ class _Inotify:
         self._loop.add_reader(self._fd, self._read)
 
     async def changed(self) -> None:
-        """Returns once something has happened since the last call."""
+        """Returns after the next event, or at once if one came since the last call."""
         await self._seen.wait()
         self._seen.clear()
 
@@ -109,10 +112,10 @@ class _Inotify:
 
 
 def _checked(result: int, path: Path) -> int:
-    """What a call of libc returned.
+    """The result of a libc call.
 
     Raises:
-        OSError: it failed.
+        OSError: the call failed.
     """
     if result < 0:
         number = ctypes.get_errno()

@@ -1,20 +1,20 @@
 """The errors that the agent's core raises on purpose.
 
 AgentError
-+-- AllocationRefused       the answer to an Allocate is no; the text reaches the pod's events as it is
++-- AllocationRefused       an Allocate is refused; the pod's events show the text
     +-- UnknownDevice       no such id under that resource
-    +-- UnavailableDevice   the id is known and must not be handed out now
+    +-- UnavailableDevice   the id is known but cannot be given out now
 """
 
 
 class AgentError(Exception):
-    """Base of the tree; its text is one line for an admin."""
+    """Base class. The text is one line for an admin."""
 
 
 class AllocationRefused(AgentError):  # noqa: N818 - a refusal is an answer, not a fault of the agent
     """An Allocate that cannot be granted. The kubelet rejects the pod for good and shows the text.
 
-    `code`: the name of the gRPC status that says it.
+    `code`: the name of the gRPC status to answer with.
     """
 
     code = "INVALID_ARGUMENT"

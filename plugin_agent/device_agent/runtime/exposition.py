@@ -1,9 +1,9 @@
 """Metrics of one process and their text for Prometheus (exposition format, version 0.0.4).
 
-The format is a page long. Prometheus's own client library takes 5 MiB and a tenth of the agent's start for it, most of
-that for web servers that the agent does not use.
+Prometheus's own client library would cost 5 MiB and a tenth of the agent's start time, mostly for web servers that the
+agent does not use.
 
-One thread changes a metric, any thread may scrape it.
+One thread changes a metric; any thread may scrape it.
 """
 
 from bisect import bisect_left
@@ -17,7 +17,7 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One line. `suffix`: what a histogram appends to its name."""
+    """One line of text. `suffix`: what a histogram appends to its name."""
 
     labels: Mapping[str, str]
     value: float
@@ -76,7 +76,7 @@ class Registry:
 
 
 class _Values:
-    """One number for each combination of label values; a metric without labels has its number from the start."""
+    """One number for each combination of label values. A metric without labels starts at 0."""
 
     type = ""
 
@@ -145,7 +145,7 @@ class Histogram:
 
 
 def written(family: Family) -> str:
-    """The family as text, labels by name."""
+    """The family as text, with labels sorted by name."""
     lines = [f"# HELP {family.name} {_escaped(family.help)}\n# TYPE {family.name} {family.type}\n"]
     for sample in family.samples:
         labels = ",".join(f'{k}="{_quoted(v)}"' for k, v in sorted(sample.labels.items()))

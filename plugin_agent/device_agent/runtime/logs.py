@@ -1,8 +1,8 @@
-"""The log on standard error: the lines of one turn of the event loop leave in one write.
+"""Writes the log to standard error. The lines of one turn of the event loop are written together.
 
-A write for each line takes longer than making the line, and pods wait for the loop. Written at once, with all that was
-gathered before, are warnings and errors, lines of other threads, and lines while no loop runs: order is kept, and a
-process that ends by a defect has told of it.
+One write per line takes longer than making the line, and pods wait for the loop. Three kinds of lines are written at
+once, together with all lines collected before: warnings and errors, lines of other threads, and lines while no loop
+runs. So the order is kept, and a process that crashes has logged why.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ LOG_LEVELS: Final = {
     "Warning": logging.WARNING,
     "Error": logging.ERROR,
 }
-"""As `spec.agent.logLevel` writes them."""
+"""By the names that `spec.agent.logLevel` uses."""
 
 _LAST_SECONDS: Final = 0.1
 
@@ -35,7 +35,7 @@ class TurnHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             self._lines.append(self.format(record))
-        except Exception:  # noqa: BLE001 - a line that cannot be made must not break the work it tells of
+        except Exception:  # noqa: BLE001 - a bad log line must not break the work that logs it
             self.handleError(record)
             return
         loop = None if record.levelno >= logging.WARNING else _running_loop()
@@ -45,7 +45,7 @@ class TurnHandler(logging.Handler):
             loop.call_soon(self.flush)
 
     def flush(self) -> None:
-        """Writes what was gathered. What cannot be written is lost: there is nowhere to tell it."""
+        """Writes the collected lines. Lines that cannot be written are lost: there is nowhere to report it."""
         self.acquire()
         try:
             lines, self._lines = self._lines, []
@@ -67,7 +67,7 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 def configure(*, level: str, formatter: logging.Formatter) -> None:
     """Logs to standard error. `level` as in LOG_LEVELS."""
-    # what no line shows is not gathered (logging HOWTO, "Optimization")
+    # do not collect what no line shows (logging HOWTO, "Optimization")
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging._srcfile = None  # noqa: SLF001 - the documented switch
     handler = TurnHandler(sys.stderr.fileno())
@@ -78,7 +78,7 @@ def configure(*, level: str, formatter: logging.Formatter) -> None:
 
 
 def exit_now(status: int) -> None:
-    """Ends the process from any thread, whatever hangs. The log gets a moment to be written, and may hang, too."""
+    """Ends the process from any thread, whatever hangs. Gives the log a moment to be written; that may hang too."""
     last = threading.Thread(target=logging.shutdown, daemon=True)
     last.start()
     last.join(_LAST_SECONDS)

@@ -1,4 +1,4 @@
-"""The agent's own metrics, and what its probes are answered with."""
+"""The agent's own metrics, and the values that its probes answer with."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -24,7 +24,7 @@ class ResourceCount:
 
 @dataclass(slots=True)
 class Status:
-    """What the probes and gauges answer with. The loop replaces whole values, the HTTP threads only read."""
+    """Values for the probes and gauges. The loop replaces whole values; HTTP threads only read them."""
 
     turned: float = field(default_factory=time.monotonic)
     missing: tuple[str, ...] = ("the agent is starting",)
@@ -32,7 +32,7 @@ class Status:
 
 
 class Metrics:
-    """The agent's metrics; none has a label that a pod or a device can choose (telemetry of GPUs: `nvml.metrics`)."""
+    """The agent's metrics. No pod and no device can choose a label's value. (Telemetry of GPUs: `nvml.metrics`.)"""
 
     def __init__(self, *, version: str) -> None:
         self.registry = registry = Registry()
@@ -55,16 +55,16 @@ class Metrics:
         )
         self._scan = registry.histogram("device_agent_scan_seconds", "Time of a scan.", buckets=_SCAN)
         self._scan_errors = registry.counter(
-            "device_agent_scan_errors_total", "Scans that failed, hung or could not read all."
+            "device_agent_scan_errors_total", "Scans that failed, hung or could not read everything."
         )
         self._reports = registry.counter("device_agent_reports_total", "Inventory writes.")
         self._report_errors = registry.counter("device_agent_report_errors_total", "Inventory writes that failed.")
         self._pod_resources = registry.gauge(
-            "device_agent_pod_resources_available", "1 while the kubelet tells who holds what."
+            "device_agent_pod_resources_available", "1 while the kubelet tells which pods hold which devices."
         )
         self._config = registry.gauge("device_agent_config_info", "Hash of the configuration in force.", "hash")
         self._config_error = registry.gauge(
-            "device_agent_config_error", "1 while the configuration found cannot be used."
+            "device_agent_config_error", "1 while the mounted configuration cannot be used."
         )
         registry.gauge("device_agent_info", "The agent's version.", "version").set(1, version)
 
@@ -100,17 +100,17 @@ class Metrics:
         self._config_error.set(error)
 
     def publish(self, counts: Iterable[ResourceCount], *, missing: Iterable[str]) -> None:
-        """What is offered now, and what keeps the agent from being ready: nothing, or one line each."""
+        """What is offered now, and one line for each thing that keeps the agent from being ready."""
         self.status.counts = tuple(counts)
         self.status.missing = tuple(missing)
 
     def turned(self) -> None:
-        """The loop turns."""
+        """The event loop runs."""
         self.status.turned = time.monotonic()
 
 
 class _DeviceGauges:
-    """Gauges made at each scrape from the last published counts: a resource that is gone leaves no series."""
+    """Gauges made at each scrape from the last published counts, so a removed resource leaves no series."""
 
     def __init__(self, status: Status) -> None:
         self._status = status

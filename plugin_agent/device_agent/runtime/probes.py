@@ -1,8 +1,7 @@
 """/healthz, /readyz and /metrics over HTTP.
 
-The server has threads of its own, so that it answers while the loop hangs: that is what /healthz is for. It reads
-values that the loop has published and calls nothing of the loop's. It knows as much of HTTP as a probe and a scrape
-need: one GET or HEAD for each connection, no body.
+The server has its own threads, so that /healthz can report a loop that hangs. It only reads values that the loop has
+published. It supports what probes and scrapes need: one GET or HEAD for each connection, no body.
 """
 
 import logging
@@ -18,10 +17,10 @@ from device_agent.runtime.metrics import Metrics
 logger = logging.getLogger(__name__)
 
 _CLIENT_SECONDS: Final = 10.0
-"""For a request to arrive, and again for its answer to leave."""
+"""The longest that a request may take to arrive, and its answer to leave."""
 _HEAD_BYTES: Final = 8192
 _ACCEPT_SECONDS: Final = 0.1
-"""Before the next try when no connection can be accepted: no file descriptor is free, say."""
+"""Pause after a connection could not be accepted, for example because no file descriptor is free."""
 _TEXT: Final = "text/plain; charset=utf-8"
 _REASONS: Final = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed",
                    500: "Internal Server Error", 503: "Service Unavailable"}  # fmt: skip
@@ -31,7 +30,7 @@ Page = tuple[int, str, str]
 
 
 class ProbeServer:
-    """Listens on one port; on every address of both families where no host is given."""
+    """Listens on one port; without a host, on all IPv4 and IPv6 addresses."""
 
     def __init__(self, address: tuple[str, int], *, metrics: Metrics, healthy_within: float) -> None:
         """Binds at once.
@@ -58,9 +57,9 @@ class ProbeServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Takes no more connections."""
+        """Accepts no more connections."""
         self._stopping = True
-        self._socket.shutdown(socket.SHUT_RDWR)  # ends the thread's accept, which close does not
+        self._socket.shutdown(socket.SHUT_RDWR)  # ends the thread's accept; close would not
         self._thread.join()
         self._socket.close()
 
@@ -69,9 +68,9 @@ class ProbeServer:
     def _healthz(self) -> Page:
         silent = time.monotonic() - self._metrics.status.turned
         if silent > self._healthy_within:
-            # from this thread: it also brings out what the loop has logged before it hung
-            logger.warning("the loop hangs", extra={"seconds": round(silent)})
-            return 503, _TEXT, f"the loop has not turned for {silent:.0f} s\n"
+            # this thread also writes the lines that the loop logged before it hung
+            logger.warning("the event loop hangs", extra={"seconds": round(silent)})
+            return 503, _TEXT, f"the event loop has not run for {silent:.0f} s\n"
         return 200, _TEXT, "ok\n"
 
     def _readyz(self) -> Page:
@@ -108,7 +107,7 @@ class ProbeServer:
         target, _, version = rest.partition(" ")
         page = self._pages.get(target.partition("?")[0])
         if not version.startswith("HTTP/"):
-            status, kind, text = 400, _TEXT, "this is no HTTP request\n"
+            status, kind, text = 400, _TEXT, "this is not an HTTP request\n"
         elif method not in ("GET", "HEAD"):
             status, kind, text = 405, _TEXT, "GET or HEAD\n"
         elif page is None:

@@ -1,4 +1,4 @@
-"""What the kernel knows of this process, under the names that every Prometheus client library gives it."""
+"""The kernel's figures on this process, under the names that all Prometheus client libraries use."""
 
 import os
 import resource
@@ -13,7 +13,7 @@ _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 class ProcessMetrics:
-    """Reads /proc at each scrape; where it cannot be read there are no samples. proc(5): the fields of `stat`."""
+    """Reads /proc at each scrape. Gives no samples if it cannot be read. proc(5): the fields of `stat`."""
 
     def __init__(self, proc: Path = Path("/proc")) -> None:
         self._proc = proc
@@ -40,7 +40,7 @@ class ProcessMetrics:
             yield family
 
     def _booted(self) -> int:
-        """Unix time."""
+        """Unix time of the node's boot."""
         for line in (self._proc / "stat").read_text().splitlines():
             if line.startswith("btime "):
                 return int(line.split()[1])

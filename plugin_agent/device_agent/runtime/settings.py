@@ -1,98 +1,99 @@
-"""Every duration and bound of the agent's process in one place, so that a test can shorten each."""
+"""All durations and bounds of the agent's process in one place, so that a test can shorten them."""
 
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 
 class SettingError(ValueError):
-    """A setting that does not exist or is no number."""
+    """An unknown setting, or a value that is not a number."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Settings:
-    """Seconds, where nothing else is said."""
+    """Values are seconds, unless a docstring says otherwise."""
 
     scan_interval: float = 60.0
-    """Between scans that nothing asked for: what the kernel does not announce is found by these."""
+    """Between scans without a hint. They find what the kernel does not announce."""
     scan_deadline: float = 30.0
-    """A scan that takes longer is reported; it goes on in its thread, and nothing waits for it."""
+    """A longer scan is reported as hanging. It goes on in its thread, and nothing waits for it."""
     hint_coalesce: float = 0.05
-    """A burst of uevents is one scan."""
+    """Uevents within this time lead to one scan."""
     nvml_interval: float = 10.0
-    """Between looks at NVIDIA's GPUs that nothing asked for."""
+    """Between looks at NVIDIA's GPUs without a hint."""
     nvml_deadline: float = 5.0
-    """A call that takes longer is a driver that hangs; it goes on in its thread, and nothing waits for it."""
+    """After this the driver counts as hanging. The call goes on in its thread, and nothing waits for it."""
     nvml_slow: float = 30.0
-    """A look at the GPUs that takes longer reads the rest of them the next time: each call answers, and is slow."""
+    """The longest look at the GPUs if each call answers, but slowly. The next look reads the remaining GPUs."""
     nvml_first: float = 2.0
-    """How long a scan waits for a look. A driver that starts may take longer: its devices come with a later scan."""
+    """How long a scan waits for a look. A driver that starts may take longer; a later scan then has its devices."""
     nvml_restart: float = 30.0
-    """While a GPU is in trouble the library is started anew after this, then less and less often: only then is a GPU
-    that was reset seen again."""
+    """While a GPU is broken, the library is restarted after this time, then less and less often. Only a restarted
+    library sees a GPU again after its reset.
+    """
     sample_interval: float = 15.0
     """Between samples of GPU telemetry."""
     config_poll: float = 10.0
     list_coalesce: float = 0.05
-    """A burst of changes is one ListAndWatch message: the kubelet rewrites its checkpoint for each."""
+    """Changes within this time are one ListAndWatch message: the kubelet rewrites its checkpoint for each message."""
     directory_poll: float = 2.0
-    """Looks at kubelet.sock and our sockets where inotify tells nothing."""
+    """Between looks at kubelet.sock and our sockets while inotify reports nothing."""
     register_deadline: float = 16.0
-    """Above the 10 s in which the kubelet dials the plugin inside Register."""
+    """Longer than the 10 s in which the kubelet dials the plugin inside Register."""
     retry_first: float = 0.1
     retry_max: float = 5.0
     stream_wait: float = 10.0
-    """A kubelet that registered us and opened no device stream in this time is asked again."""
+    """If the kubelet opens no device stream in this time after Register, the resource is registered again."""
     stream_settle: float = 0.1
-    """The kubelet's time to notice that we ended a stream, before we register again."""
+    """Time for the kubelet to notice that we ended a stream, before we register again."""
     holders_first: float = 1.0
-    """How long the first offer waits for the first List, so that held ids are known."""
+    """How long the first device list waits for the first List answer, so that held ids are known."""
     holders_poll_min: float = 10.0
     holders_poll_max: float = 30.0
     holders_soon: float = 1.0
-    """List is asked this long after an Allocate, and a few times more while the id does not appear."""
+    """List is asked this long after an Allocate, and a few more times until the id appears."""
     holders_deadline: float = 5.0
     holders_backoff: float = 30.0
-    """After RESOURCE_EXHAUSTED: the rate limit is shared with every other client of the node."""
+    """Pause after RESOURCE_EXHAUSTED: all clients of the node share the rate limit."""
     allocatable_poll: float = 30.0
-    """Between looks whether the kubelet has our devices, or those of another plugin under our resource's name."""
+    """Between checks whether the kubelet has our devices, or another plugin's under our resource's name."""
     allocatable_deadline: float = 1.0
     """How long a registration waits to learn whether another plugin serves the resource."""
     store_wait: float = 1.0
-    """How long a start, and devices that are new, wait for the node's disk; then devices are offered all the same."""
+    """How long a start, and new devices, wait for the node's disk. Then devices are offered without it."""
     store_deadline: float = 30.0
-    """A call of the node store that takes longer is a disk that hangs; it goes on in its thread."""
+    """After this the disk counts as hanging. The call of the node store goes on in its thread."""
     store_retry: float = 5.0
-    """After the disk did not give or take what is kept on the node."""
+    """Pause after the disk refused a read or a write."""
     store_last: float = 0.5
-    """How long the end of the process waits for the last write."""
+    """How long the process waits for the last write when it ends."""
     sweep_first: float = 3600.0
-    """After the start, when every agent of the node has had the time to touch its files."""
+    """Before the first sweep after a start. By then every agent of the node has touched its files."""
     sweep_interval: float = 86_400.0
     sweep_age: float = 30 * 86_400.0
-    """What no agent has touched for this long is of an object that is gone."""
+    """Files that no agent has touched for this long belong to a deleted object."""
     acknowledge_poll: float = 15.0
-    """While a device waits for an admin's acknowledgement, the inventory is read so often."""
+    """Between reads of the inventory while a device waits for an admin's acknowledgement."""
     report_interval: float = 5.0
-    """The least time between two writes of the inventory."""
+    """The shortest time between two writes of the inventory."""
     report_first: float = 1.0
-    """The first write comes at a random moment within this time: a rollout starts many agents at once."""
+    """The first write comes at a random moment within this time, because a rollout starts many agents at once."""
     report_wait: float = 35.0
-    """An agent that starts says nothing for so long, while it has found nothing yet or its driver has not answered."""
+    """How long a new agent waits with its first report while it has found nothing or its driver has not answered."""
     report_spread: float = 30.0
     """After an outage of the API server the first write comes at a random moment within this time."""
     report_deadline: float = 10.0
     heartbeat: float = 600.0
     report_bytes: int = 256 * 1024
     healthy_within: float = 10.0
-    """/healthz fails when the loop has not turned for this long."""
+    """/healthz fails if the event loop has not run for this long."""
     stop_within: float = 1.8
-    """From SIGTERM to the end of the process, whatever hangs."""
+    """From SIGTERM to the end of the process, even if something hangs."""
 
     def with_values(self, *texts: str) -> "Settings":
-        """These settings with `name=number` replaced.
+        """These settings with values replaced by `name=number` texts.
 
         Raises:
-            SettingError: unknown name, or no number.
+            SettingError: the name is unknown, or the value is not a number.
         """
         known = {f.name: f for f in fields(self)}
         values: dict[str, Any] = {}
@@ -103,5 +104,5 @@ class Settings:
             try:
                 values[name] = type(getattr(self, name))(number)
             except ValueError as error:
-                raise SettingError(f"{name}: {number!r} is no number") from error
+                raise SettingError(f"{name}: {number!r} is not a number") from error
         return replace(self, **values)

@@ -1,8 +1,8 @@
-"""The supervisor of the process's tasks: no part takes the others along, and none fails in silence.
+"""Supervises the process's tasks: a task that fails is logged and does not end the others.
 
-One for one, as Erlang's supervisors call it: a task that ends by a defect is logged with its traceback and started
-again by itself. That is for work that is to go on as long as the process does. Work that belongs to one occasion is
-not repeated: the next occasion brings it anew, and an old one that came late would undo what a newer one did.
+`keep` is for work that lasts as long as the process. After a failure only this task is restarted (one for one, as
+Erlang's supervisors call it). `once` is for work that belongs to one event. It is not repeated: the next event starts
+it again, and a late repetition could undo newer work.
 """
 
 import asyncio
@@ -13,33 +13,33 @@ from typing import Any, Final
 logger = logging.getLogger(__name__)
 
 RESTART_SECONDS: Final = 5.0
-"""After a defect: what fails at once must not fill the log."""
+"""Pause before a restart, so that a task that fails at once does not fill the log."""
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Supervisor:
-    """Holds every task it started, until the task has ended. `restart`: seconds from a defect to the next start."""
+    """Holds every started task until it ends. `restart`: seconds from a failure to the restart."""
 
     def __init__(self, *, restart: float = RESTART_SECONDS) -> None:
         self._restart = restart
         self._tasks: set[asyncio.Task[None]] = set()
 
     def keep(self, name: str, work: Work) -> "asyncio.Task[None]":
-        """Runs until it returns or is cancelled."""
+        """Runs `work` until it returns or is cancelled. Restarts it after an exception."""
 
         async def run() -> None:
             while True:
                 try:
                     return await work()
                 except Exception:
-                    logger.exception("a task failed and is started again", extra={"task": name})
+                    logger.exception("a task failed and is restarted", extra={"task": name})
                     await asyncio.sleep(self._restart)
 
         return self._begin(name, run())
 
     def once(self, name: str, work: Work) -> "asyncio.Task[None]":
-        """Runs once, whatever comes of it."""
+        """Runs `work` once. An exception is logged."""
 
         async def run() -> None:
             try:
@@ -56,7 +56,7 @@ class Supervisor:
         return task
 
     async def stop(self) -> None:
-        """Cancels all and waits for their ends, also of those that were begun meanwhile."""
+        """Cancels all tasks and waits until they end, also tasks that start meanwhile."""
         while tasks := tuple(self._tasks):
             for task in tasks:
                 task.cancel()

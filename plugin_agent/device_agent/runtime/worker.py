@@ -1,7 +1,7 @@
-"""Blocking work in a named thread of its own, with a deadline on the loop's side.
+"""Runs blocking work in a named thread, with a deadline for the caller.
 
-A thread that hangs in a driver cannot be ended. So nothing waits for it beyond the deadline, it takes no
-new work until it comes back, and being a daemon it does not keep the process from ending.
+A thread that hangs in a driver cannot be ended. So nothing waits for it after the deadline, and it gets no new work
+until it returns. It is a daemon thread, so it does not keep the process from ending.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class WorkerBusyError(RuntimeError):
-    """The thread has not come back from an earlier call that ran out of time."""
+    """The thread still works on an earlier call that ran out of time."""
 
 
 class Worker:
@@ -28,11 +28,11 @@ class Worker:
         return self._running is not None and self._running.is_alive()
 
     async def call(self, work: Callable[[], T], *, seconds: float | None) -> T:
-        """What `work` returns or raises. `seconds` None: whoever cancels the call decides how long is too long.
+        """Returns or raises what `work` does. `seconds` None: no deadline; the caller can cancel the call.
 
         Raises:
             WorkerBusyError: an earlier call still hangs.
-            TimeoutError: no result within `seconds`; the thread goes on by itself and its result is dropped.
+            TimeoutError: no result within `seconds`; the thread goes on, and its result is dropped.
         """
         if self.busy:
             raise WorkerBusyError(f"{self._name} is still busy with an earlier call")
@@ -54,7 +54,7 @@ class Worker:
                 return await done
         finally:
             if done.done() and not done.cancelled():
-                self._running = None  # its last lines only end the thread
+                self._running = None  # the thread is about to end
 
 
 def _tell(
@@ -75,4 +75,4 @@ def _tell(
     try:
         loop.call_soon_threadsafe(finish)
     except RuntimeError:
-        return  # the loop is gone: nobody waits any more
+        return  # the loop is closed: nothing waits for the result

@@ -1,9 +1,13 @@
 """How close two devices are: from the PCI functions in their paths, NUMA nodes and NVLinks."""
 
+import itertools
+
 import pytest
 from device_agent.allocate.topology import LINK, MAX_GROUPS, Level, Spot, affinity, level, pci_chain, spot_of
 from device_agent.contract.inventory import Identity
 from device_agent.select.unit import Grants, Unit
+from hypothesis import given
+from hypothesis import strategies as st
 from unit.allocate.nodes import all_to_all, below_switches, cube_mesh, named
 
 
@@ -109,10 +113,40 @@ def test_a_pair_scores_its_links_and_its_place():
 
 def test_a_link_outweighs_all_pcie_levels_of_a_large_set():
     pairs = 20 * 19 // 2
-    assert pairs * (Level.FUNCTION - Level.SYSTEM) < LINK
+    assert pairs * (max(Level) - min(Level)) < LINK
 
 
-def test_what_no_score_tells_apart_is_one_group():
+@pytest.mark.parametrize("count", [MAX_GROUPS + 1, 200])
+def test_any_number_of_single_devices_on_one_host_bridge_is_one_group(count):
+    def ports(bridge: str, numa: int) -> dict[str, Spot]:
+        return {
+            f"{bridge}-{n}": chain(f"pci0000:{bridge}", f"0000:{bridge}:{n:02x}.0", f"0000:{n:02x}:00.0", numa=numa)
+            for n in range(count)
+        }
+
+    found = affinity(ports("00", 0) | ports("80", 1), {})
+    assert found.scores == ((Level.HOST_BRIDGE, Level.SYSTEM), (Level.SYSTEM, Level.HOST_BRIDGE))
+
+
+BUSES = st.lists(st.integers(0, 1), max_size=5)
+
+
+@given(st.lists(st.tuples(BUSES, st.sampled_from([None, 0, 1]), st.booleans()), min_size=2, max_size=8))
+def test_every_pair_of_unlinked_devices_scores_its_level(places):
+    spots = {
+        f"d{n}": Spot(tuple(map(str, bus)), numa, device=f"gpu{bus}" if named_by_driver else "")
+        for n, (bus, numa, named_by_driver) in enumerate(places)
+    }
+    found = affinity(spots, {})
+    for one, other in itertools.combinations(spots, 2):
+        expected = level(spots[one], spots[other])
+        if found is None:
+            assert expected <= Level.NODE
+        else:
+            assert found.between(one, other) == expected
+
+
+def test_devices_with_equal_scores_are_one_group():
     assert len(cube_mesh().scores) == 8
     assert all_to_all().group_of == {f"gpu{n}": n // 2 for n in range(8)}
     functions = {
@@ -123,7 +157,7 @@ def test_what_no_score_tells_apart_is_one_group():
     assert affinity(ports, {}).scores == ((Level.HOST_BRIDGE,),)
 
 
-def test_partitions_are_near_to_those_of_their_gpu_and_as_far_from_others_as_the_gpu_is():
+def test_partitions_of_two_gpus_are_as_far_apart_as_the_gpus():
     whole = below_switches(4, per_switch=2, per_node=2)
     parts = {f"{g}-{n}": spot for g, spot in whole.items() for n in range(7)}
     links = named({(0, 2): 4})
@@ -145,11 +179,11 @@ def test_partitions_are_near_to_those_of_their_gpu_and_as_far_from_others_as_the
         {f"d{n}": chain(f"pci00{n:02x}:00", f"00{n:02x}:00:02.0", numa=n % 2) for n in range(MAX_GROUPS)},
     ],
 )
-def test_scores_that_say_no_more_than_numa_nodes_are_none(spots):
+def test_there_are_no_scores_if_they_say_no_more_than_numa_nodes(spots):
     assert affinity(spots, {}) is None
 
 
-def test_too_many_that_differ_are_left_to_numa_nodes():
+def test_there_are_no_scores_for_too_many_groups():
     def nodes(count: int) -> dict[str, Spot]:
         return {f"d{n}": chain(f"pci{n // 2:04x}:00", f"{n // 2:04x}:00:0{n % 2}.0", numa=None) for n in range(count)}
 

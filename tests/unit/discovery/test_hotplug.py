@@ -1,4 +1,4 @@
-"""Uevents: what the kernel's messages say, and that they become hints."""
+"""Uevents: how the kernel's messages are parsed and become hints."""
 
 import asyncio
 import errno
@@ -81,7 +81,7 @@ def scripted() -> Iterator[Scripted]:
         scripted.other.close()
 
 
-async def test_a_burst_is_one_hint_and_what_comes_later_another(scripted: Scripted):
+async def test_a_burst_is_one_hint_and_a_later_event_is_another(scripted: Scripted):
     hints: asyncio.Queue[None] = asyncio.Queue()
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
         task = group.create_task(scripted.hints(lambda: hints.put_nowait(None), settle=0.05))
@@ -95,19 +95,30 @@ async def test_a_burst_is_one_hint_and_what_comes_later_another(scripted: Script
         task.cancel()
 
 
-async def test_a_hint_waits_for_the_rest_of_a_burst(scripted: Scripted):
-    taken: asyncio.Queue[int] = asyncio.Queue()
+async def test_uevents_during_the_settle_time_belong_to_the_same_hint(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+):
+    turn = asyncio.sleep
+    order: list[str] = []
+
+    async def settling(_: float) -> None:
+        order.append("settles")
+        if order == ["settles"]:
+            scripted.send("tty")
+        while scripted._socket.senders:
+            await turn(0)
+        order.append("all are read")
+
+    monkeypatch.setattr(asyncio, "sleep", settling)
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
-        task = group.create_task(
-            scripted.hints(lambda: taken.put_nowait(sent - len(scripted._socket.senders)), settle=0.5)
-        )
-        sent = 1
+        task = group.create_task(scripted.hints(lambda: order.append("hint")))
         scripted.send("usb")
-        await asyncio.sleep(0.05)
-        sent = 2
-        scripted.send("tty")
-        assert await taken.get() == 2
+        while "hint" not in order:
+            await turn(0)
+        for _ in range(10):  # a second hint would come within a few turns
+            await turn(0)
         task.cancel()
+    assert order == ["settles", "all are read", "hint"]
 
 
 async def test_an_overflow_is_a_hint(scripted: Scripted):
@@ -119,7 +130,7 @@ async def test_an_overflow_is_a_hint(scripted: Scripted):
         task.cancel()
 
 
-def test_what_another_process_sends_is_not_the_kernels_word(scripted: Scripted):
+def test_messages_of_other_processes_are_ignored(scripted: Scripted):
     scripted.send("usb", sender=4711)
     scripted.send("usb")
     assert [event and event.subsystem for event in scripted.waiting()] == ["usb"]
@@ -135,11 +146,11 @@ def test_what_another_process_sends_is_not_the_kernels_word(scripted: Scripted):
         (None, True),
     ],
 )
-def test_the_kernels_bookkeeping_is_no_news(event: Uevent | None, *, news: bool):
+def test_the_kernels_bookkeeping_is_ignored(event: Uevent | None, *, news: bool):
     assert is_news(event) is news
 
 
-async def test_a_broken_socket_ends_the_hints_with_its_error(scripted: Scripted):
+async def test_a_broken_socket_raises_its_error(scripted: Scripted):
     scripted.fail(errno.EBADF)
     async with asyncio.timeout(10):
         with pytest.raises(OSError, match=os.strerror(errno.EBADF)):
@@ -165,7 +176,7 @@ def loop_device(number: int) -> Iterator[None]:
             fcntl.ioctl(control, LOOP_CTL_REMOVE, number)
 
 
-async def test_a_real_device_that_comes_and_goes_is_told_by_the_kernel():
+async def test_a_real_device_that_comes_and_goes_gives_hints():
     with UeventSocket() as events:
         hints: asyncio.Queue[None] = asyncio.Queue()
         async with asyncio.timeout(10), asyncio.TaskGroup() as group:

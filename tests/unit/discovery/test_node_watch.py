@@ -1,8 +1,8 @@
-"""Nodes that come and go without a word of the kernel."""
+"""Nodes that appear and disappear without a kernel event."""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -21,21 +21,37 @@ class Watched:
     def __init__(self, dev: Path, settings: Settings = SETTINGS) -> None:
         self.dev = dev
         self.hints = 0
+        self.looks = 0
         self.watch = NodeWatch(
             dev, changed=self._hint, settings=settings, of_drivers={NvidiaDriver.kind: NvidiaDriver.nodes}
         )
+        self._look, self.watch._there = self.watch._there, self._counted
 
     def _hint(self) -> None:
         self.hints += 1
 
-    async def hinted(self, *, after: int) -> None:
-        async with asyncio.timeout(5):
-            while self.hints <= after:  # noqa: ASYNC110 the kernel tells the watch, not us
-                await asyncio.sleep(0.005)
+    def _counted(self) -> frozenset[str]:
+        self.looks += 1
+        return self._look()
 
-    async def settled(self) -> None:
-        """Longer than a look around takes."""
-        await asyncio.sleep(0.2)
+    async def hinted(self, *, after: int) -> None:
+        await _until(lambda: self.hints > after)
+
+    async def looked(self, *, after: int) -> None:
+        """The watch has looked at the directories again."""
+        await _until(lambda: self.looks > after)
+
+    async def follow(self, document: Document) -> None:
+        """Returns when the watch has looked at the nodes of this document."""
+        before = self.looks
+        self.watch.follow(document)
+        await self.looked(after=before)
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 the kernel tells the watch, not us
+            await asyncio.sleep(0.005)
 
 
 def companions(*paths: str, nvml: bool = False) -> Document:
@@ -66,8 +82,7 @@ async def watched(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterat
 )
 async def test_a_node_that_comes_or_goes_is_a_hint(watched: Watched, document: Document, node: str) -> None:
     (watched.dev / node).parent.mkdir(exist_ok=True)
-    watched.watch.follow(document)
-    await watched.settled()
+    await watched.follow(document)
     before = watched.hints
     (watched.dev / node).touch()
     await watched.hinted(after=before)
@@ -76,21 +91,19 @@ async def test_a_node_that_comes_or_goes_is_a_hint(watched: Watched, document: D
     await watched.hinted(after=before)
 
 
-async def test_what_nobody_asks_for_is_none(watched: Watched) -> None:
+async def test_other_nodes_and_writes_give_no_hint(watched: Watched) -> None:
     (watched.dev / "null").touch()
-    watched.watch.follow(companions("/dev/nvidia-uvm", nvml=True))
-    await watched.settled()
-    before = watched.hints
-    (watched.dev / "ttyACM0").touch()
+    await watched.follow(companions("/dev/nvidia-uvm", nvml=True))
+    before, looks = watched.hints, watched.looks
     (watched.dev / "null").write_text("x")
-    await watched.settled()
+    (watched.dev / "ttyACM0").touch()
+    await watched.looked(after=looks)
     assert watched.hints == before
 
 
 @pytest.mark.parametrize("watched", [POLLING], indirect=True)
 async def test_a_directory_that_was_missing_is_found(watched: Watched) -> None:
-    watched.watch.follow(companions("/dev/net/tun"))
-    await watched.settled()
+    await watched.follow(companions("/dev/net/tun"))
     assert watched.hints == 0
     (watched.dev / "net").mkdir()
     (watched.dev / "net/tun").touch()
@@ -98,19 +111,17 @@ async def test_a_directory_that_was_missing_is_found(watched: Watched) -> None:
 
 
 async def test_an_edit_is_followed(watched: Watched) -> None:
-    watched.watch.follow(companions("/dev/kvm"))
-    await watched.settled()
-    watched.watch.follow(companions("/dev/fuse"))
-    await watched.settled()
-    before = watched.hints
+    await watched.follow(companions("/dev/kvm"))
+    await watched.follow(companions("/dev/fuse"))
+    before, looks = watched.hints, watched.looks
     (watched.dev / "kvm").touch()
-    await watched.settled()
+    await watched.looked(after=looks)
     assert watched.hints == before
     (watched.dev / "fuse").touch()
     await watched.hinted(after=before)
 
 
-async def test_nodes_that_came_while_the_watch_began_are_a_hint(watched: Watched) -> None:
+async def test_nodes_that_exist_when_the_watch_begins_are_a_hint(watched: Watched) -> None:
     (watched.dev / "kvm").touch()
     watched.watch.follow(companions("/dev/kvm"))
     await watched.hinted(after=0)

@@ -1,4 +1,4 @@
-"""What becomes of tasks that fail, and of all of them at the end."""
+"""What happens to tasks that fail, and to all tasks at the end."""
 
 import asyncio
 import logging
@@ -8,7 +8,7 @@ from device_agent.runtime.supervision import Supervisor
 
 
 class Failing:
-    """Work that fails so many times, and then waits for ever."""
+    """Work that fails `times` times and then never ends."""
 
     def __init__(self, times: int) -> None:
         self.times = times
@@ -23,7 +23,7 @@ class Failing:
         await asyncio.Event().wait()
 
 
-async def test_what_goes_on_for_ever_is_started_again_after_a_defect(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_kept_task_that_fails_is_restarted(caplog: pytest.LogCaptureFixture) -> None:
     tasks, work = Supervisor(restart=0), Failing(2)
     task = tasks.keep("work", work)
     await asyncio.wait_for(work.lasting.wait(), 5)
@@ -33,14 +33,14 @@ async def test_what_goes_on_for_ever_is_started_again_after_a_defect(caplog: pyt
     assert task.cancelled()
 
 
-async def test_what_is_of_one_occasion_is_not_started_again(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_task_that_runs_once_is_not_restarted(caplog: pytest.LogCaptureFixture) -> None:
     tasks, work = Supervisor(restart=0), Failing(1)
     await asyncio.wait_for(tasks.once("work", work), 5)
     assert work.starts == 1
     assert [(r.levelno, r.task, r.exc_info[0]) for r in caplog.records] == [(logging.ERROR, "work", ZeroDivisionError)]
 
 
-async def test_one_that_fails_takes_no_other_along() -> None:
+async def test_a_failing_task_does_not_end_the_others() -> None:
     tasks, failing, other = Supervisor(restart=0), Failing(10_000), Failing(0)
     tasks.keep("failing", failing)
     task = tasks.keep("other", other)
@@ -49,7 +49,7 @@ async def test_one_that_fails_takes_no_other_along() -> None:
     await tasks.stop()
 
 
-async def test_the_end_takes_along_what_is_begun_while_it_waits() -> None:
+async def test_stop_also_cancels_tasks_that_start_while_it_waits() -> None:
     tasks, late = Supervisor(), Failing(0)
 
     async def ends_slowly() -> None:
