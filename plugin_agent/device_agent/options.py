@@ -5,8 +5,7 @@ from pathlib import Path
 from device_agent.contract.values import dataclass
 from device_agent.discovery.driver_library import DriverSetup
 from device_agent.nvml.access import parse as parse_access
-from device_agent.nvml.nvidia import Nvidia
-from device_agent.nvml.report import Wanted
+from device_agent.nvml.setup import Nvidia, Wanted
 from device_agent.report.api_client import ApiServer
 from device_agent.report.inventory import AgentIdentity
 from device_agent.runtime.settings import Settings

@@ -1,6 +1,6 @@
 """NVIDIA's driver library: a source of devices, health news, NVLinks, telemetry and node labels.
 
-Exports: `nvidia.Nvidia` (the `DriverSetup`) with its parts `access` and `report.Wanted`; for a single scan also
+Exports: `setup.Nvidia` (the `DriverSetup`) with its parts `access` and `setup.Wanted`; for a single scan also
 `session.NvmlSession`, `model.NvmlView` and `source.opener`. Only `options.py` and `scan.py` import this package.
 May import `discovery` and the packages below it.
 """

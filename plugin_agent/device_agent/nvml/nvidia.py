@@ -8,29 +8,23 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
-from device_agent.contract.attributes import NVML
-from device_agent.contract.document import Document, HealthRules, Resource
-from device_agent.contract.values import dataclass
-from device_agent.discovery.driver import NodeNames, Opener
+from device_agent.contract.document import Document, Resource
+from device_agent.discovery.driver import Opener
 from device_agent.discovery.driver_library import DriverHost
 from device_agent.discovery.driver_news import DriverNews
-from device_agent.health.news import Code, Ruling
-from device_agent.nvml import health_news, xids
-from device_agent.nvml.access import NOTHING_SET, Access
+from device_agent.nvml import health_news
 from device_agent.nvml.links import links_of
 from device_agent.nvml.model import GpuSample, GpuState, NvmlView, XidEvent
-from device_agent.nvml.report import NOTHING_WANTED, GpuReport, Wanted
+from device_agent.nvml.report import GpuReport
+from device_agent.nvml.session import NvmlSession
+from device_agent.nvml.setup import Nvidia, asks
 from device_agent.nvml.source import opener
 from device_agent.nvml.storms import Storms
 from device_agent.table.snapshot import TableSnapshot
-
-if TYPE_CHECKING:
-    from device_agent.nvml.session import NvmlSession
 
 logger = logging.getLogger(__name__)
 
@@ -42,40 +36,8 @@ _HUNG_SECONDS: Final = 1.0
 """The interval of looks while the driver hangs. Such a look is cheap: it makes no call."""
 
 
-@dataclass(frozen=True, slots=True)
-class Nvidia:
-    """The admin's settings for NVIDIA's driver: a `discovery.driver_library.DriverSetup`.
-
-    `driver_root`: where the driver is installed. `report`: whether telemetry and node labels are wanted.
-    """
-
-    driver_root: Path = Path("/")
-    access: Access = NOTHING_SET
-    report: Wanted = NOTHING_WANTED
-
-    @property
-    def kind(self) -> str:
-        """The source's name in the configuration document."""
-        return NVML
-
-    def fault_rule(self, code: Code, rules: HealthRules) -> Ruling | None:
-        """What an XID means under these rules, see `xids.rule`."""
-        return xids.rule(code, rules)
-
-    def open(self, host: DriverHost, news: DriverNews) -> "NvidiaDriver":
-        """Opens the driver for this process. Nothing is loaded yet."""
-        return NvidiaDriver(self, host=host, news=news)
-
-
 class NvidiaDriver:
-    """NVIDIA's driver as a `discovery.driver_library.DriverLibrary`, see the module.
-
-    It loads the library when an entry asks for NVIDIA devices.
-    """
-
-    kind: Final = NVML
-    driver: Final = "the NVIDIA driver"
-    nodes: Final = (NodeNames("", "nvidia"), NodeNames("nvidia-caps", "nvidia"))
+    """The driver behind `setup.Door`. It loads the library while an entry asks for NVIDIA devices."""
 
     def __init__(self, setup: Nvidia, *, host: DriverHost, news: DriverNews) -> None:
         self._setup = setup
@@ -105,7 +67,7 @@ class NvidiaDriver:
 
     async def for_scan(self, document: Document) -> Opener | None:
         """The newest look as a source for a scan; an older one if the driver is slow. None if no entry uses it."""
-        if not any(map(_asks, document.resources)):
+        if not asks(document):
             await self._let_go()
             return None
         self._check_interval = min(r.health.interval_seconds for r in document.resources if _asks(r))
@@ -121,10 +83,6 @@ class NvidiaDriver:
             self._waiting.discard(done)
         return opener(self._view, document)
 
-    def tasks(self) -> Mapping[str, Callable[[], Coroutine[Any, Any, None]]]:
-        """The task that makes looks, and the task that takes telemetry samples."""
-        return {"gpus": self._run, "samples": lambda: self._report.sample(self._sample)}
-
     def publish(self, snapshot: TableSnapshot) -> None:
         """Takes the table's new state, for the holders in the telemetry."""
         self._report.publish(snapshot)
@@ -133,11 +91,15 @@ class NvidiaDriver:
         """Updates the node labels after a scan."""
         await self._report.scanned(document, self._view, snapshot)
 
+    async def samples(self) -> None:
+        """Takes samples for ever where telemetry is wanted."""
+        await self._report.sample(self._sample)
+
     async def _sample(self) -> Sequence[GpuSample]:
         """Telemetry samples; none while no entry uses the driver, or while the driver hangs."""
         return await self._session.sample() if self._session else ()
 
-    async def _run(self) -> None:
+    async def run(self) -> None:
         """Makes looks, for ever."""
         while True:
             session = self._session
@@ -154,9 +116,7 @@ class NvidiaDriver:
                 async with asyncio.timeout(pause):
                     await self._asked.wait()
 
-    def _begin(self) -> "NvmlSession":
-        from device_agent.nvml.session import NvmlSession  # noqa: PLC0415 - without NVIDIA devices nothing is loaded
-
+    def _begin(self) -> NvmlSession:
         session = NvmlSession(
             driver_root=self._setup.driver_root,
             roots=self._roots,

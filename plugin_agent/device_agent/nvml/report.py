@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Final
 
 from device_agent.contract.document import Document
-from device_agent.contract.values import dataclass
 from device_agent.nvml.metrics import GpuTelemetry
 from device_agent.nvml.model import GpuSample, NvmlView
 from device_agent.nvml.node_features import FeatureFile, labels, machine
+from device_agent.nvml.setup import Wanted, asks
 from device_agent.runtime.exposition import Registry
 from device_agent.runtime.worker import Worker, WorkerBusyError
 from device_agent.table.snapshot import TableSnapshot
@@ -23,17 +23,6 @@ from device_agent.table.snapshot import TableSnapshot
 logger = logging.getLogger(__name__)
 
 _WRITE_SECONDS: Final = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What the admin switched on. `features_dir`: node-feature-discovery's directory; None: no labels."""
-
-    metrics: bool = False
-    features_dir: Path | None = None
-
-
-NOTHING_WANTED: Final = Wanted()
 
 
 class GpuReport:
@@ -66,7 +55,7 @@ class GpuReport:
         `view` None: the driver has not answered yet. If no entry asks for NVIDIA devices, the file is removed.
         """
         file = self._file
-        if view is None and not any(entry.nvml for resource in document.resources for entry in resource.devices):
+        if view is None and not asks(document):
             view = NvmlView()
         if file is None or view is None or view.unavailable:
             return

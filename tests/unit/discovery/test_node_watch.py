@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from device_agent.contract.document import DeviceEntry, DeviceNode, Document, Inject, NvmlSource, Resource
 from device_agent.discovery.companions import NodeWatch
-from device_agent.nvml.nvidia import NvidiaDriver
+from device_agent.nvml.setup import Door
 from device_agent.runtime.settings import Settings
 
 SETTINGS = Settings(config_poll=60, hint_coalesce=0.001)
@@ -22,9 +22,7 @@ class Watched:
         self.dev = dev
         self.hints = 0
         self.looks = 0
-        self.watch = NodeWatch(
-            dev, changed=self._hint, settings=settings, of_drivers={NvidiaDriver.kind: NvidiaDriver.nodes}
-        )
+        self.watch = NodeWatch(dev, changed=self._hint, settings=settings, of_drivers={Door.kind: Door.nodes})
         self._look, self.watch._there = self.watch._there, self._counted
 
     def _hint(self) -> None:

@@ -5,7 +5,8 @@ import asyncio
 import pytest
 from device_agent.contract.document import DeviceEntry, Document, NvmlSource, Resource
 from device_agent.nvml.model import NvmlView
-from device_agent.nvml.report import GpuReport, Wanted
+from device_agent.nvml.report import GpuReport
+from device_agent.nvml.setup import Wanted
 from device_agent.runtime.exposition import Registry
 from unit.nvml.telemetry_samples import gpu, offering, sample, view, whole
 

@@ -63,7 +63,7 @@ def test_every_document_gives_its_manifests_and_the_same_bytes_each_time(
         (GOOD.split("spec:", maxsplit=1)[0] + "spec: 5", "spec: 5 must be an object"),
         (GOOD.split("spec:", maxsplit=1)[0] + "spec:", "spec: is missing"),
         (f"{GOOD}  1: x\n  resurces: y\n", "spec.resurces: unknown field: did you mean resources?"),
-        (GOOD.replace("count: 1}}]", r'count: 1}}], unit: "\ud800"'), "must be text"),
+        (GOOD.replace("count: 1}}]", r'count: 1}}], unit: "\ud800"'), "is not valid text"),
     ],
 )
 def test_a_file_that_cannot_be_rendered_is_explained_on_stderr(
