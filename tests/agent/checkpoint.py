@@ -7,7 +7,6 @@ containers. A kubelet that starts reads the file; if that is torn or gone it beg
 
 import base64
 import json
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,7 +79,7 @@ class Checkpoint:
         data = {"Data": {"PodDeviceEntries": entries or None, "RegisteredDevices": None}, "Checksum": 1}
         new = self.file.with_name(".checkpoint-new")
         new.write_text(json.dumps(data))
-        os.replace(new, self.file)
+        new.rename(self.file)
 
     def load(self) -> None:
         """What a kubelet does at its start."""

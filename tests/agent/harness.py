@@ -33,7 +33,7 @@ FAST = {
     "report_interval": 0.1,
     "report_spread": 0.4,
 }
-"""What the tests wait for, at a tenth of the time. Deadlines keep their real values."""
+"""Intervals at about a tenth of their real values. Deadlines keep their real values."""
 
 
 def document(*resources: dict[str, Any]) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def document(*resources: dict[str, Any]) -> dict[str, Any]:
 
 
 NO_GRACE = {"removalGraceSeconds": 0}
-"""A device that is gone goes as soon as nobody can have it."""
+"""A vanished device is dropped as soon as no pod can hold it."""
 
 
 def simulated(name: str = "example.com/sim", count: int = 4, **fields: Any) -> dict[str, Any]:
@@ -185,7 +185,7 @@ class AgentProcess:
         return None
 
     def terminate(self) -> int:
-        """The exit status after SIGTERM. An agent that has put everything away says so: `stopped`."""
+        """The exit status after SIGTERM. An agent that has stopped cleanly logs `stopped`."""
         self.process.send_signal(signal.SIGTERM)
         status = self.process.wait(10)
         self._reader.join(5)

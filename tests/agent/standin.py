@@ -1,8 +1,8 @@
-"""A stand-in for the kubelet that is as strict as the real one, and tells on an agent that breaks the contract.
+"""A stand-in for the kubelet that is as strict as the real one, and notes how an agent breaks the contract.
 
 It does what kubelet pkg/kubelet/cm/devicemanager does: wipes the sockets at its start, checks Register, dials the
-plugin inside it, asks for the options, opens one device stream and never another, keeps a checkpoint of ids. What
-an agent must never do and the kubelet does not say is collected in `violations`.
+plugin inside it, asks for the options, opens one device stream and never another, keeps a checkpoint of ids.
+`violations` has what an agent must never do, but the kubelet does not report.
 """
 
 import contextlib
@@ -132,7 +132,7 @@ class Kubelet:
         self.start()
 
     def replace_socket(self) -> None:
-        """Another kubelet.sock under the same name, the plugins' sockets and streams left alone."""
+        """Makes another kubelet.sock of the same name. The plugins' sockets and streams stay."""
         self._servers[0].stop(0).wait()
         self.socket.unlink(missing_ok=True)
         self._servers.pop(0)
@@ -356,7 +356,7 @@ class Kubelet:
     # Other plugins
 
     def take_over(self, name: str, *ids: str) -> None:
-        """Another plugin registers under the name: it has the endpoint, and the one before is told nothing."""
+        """Another plugin registers under the name. It gets the endpoint; the plugin before is not told."""
         channel = grpc.insecure_channel(f"unix:{self.directory}/foreign.sock")
         client = Client(endpoint="foreign.sock", options=dp.DevicePluginOptions(), channel=channel, life=self._life)
         client.ended.set()
@@ -365,7 +365,7 @@ class Kubelet:
             self.devices[name] = dict.fromkeys(ids, ("Healthy", ()))
 
     def leave(self, name: str) -> None:
-        """The plugin that has the name goes: its devices are unhealthy, and nobody else's are asked for."""
+        """The plugin of the name goes. Its devices become unhealthy; no other plugin is asked."""
         with self._lock:
             client = self.clients.pop(name)
             self.devices[name] = {i: ("Unhealthy", n) for i, (_, n) in self.devices[name].items()}

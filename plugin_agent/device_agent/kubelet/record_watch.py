@@ -78,7 +78,9 @@ class RecordWatch:
             if self._told:
                 logger.info("the kubelet's record is readable again")
                 self._told = ""
-            self._deliver(Reading(grants=grants or (), absent=grants is None, begun=begun, resent=self._resent(), life=life))
+            self._deliver(
+                Reading(grants=grants or (), absent=grants is None, begun=begun, resent=self._resent(), life=life)
+            )
 
     def _read(self) -> tuple[Grant, ...] | None:
         """In the thread. The last result itself while the file is the same."""

@@ -1,8 +1,8 @@
 """The device table: the agent's only state. Every list and every report is made from it.
 
-Events go in (a selection, news of the devices' health, an answer of PodResources, an Allocate that gave out ids, a list
-that was written to the kubelet, a configuration). Lists for the kubelet and snapshots for reports come out. No
-I/O and no clock: `now` is monotonic seconds, `wall` an aware datetime, and both come with the event.
+Events go in: a configuration, a selection, news of the devices' health, an answer of PodResources, ids that an Allocate
+gave out, a list that was written. Lists for the kubelet and snapshots for reports come out. The table does no I/O and
+has no clock: `now` is monotonic seconds, `wall` an aware datetime, and both come with the event.
 
 The table is the only writer. Its state consists of frozen values. Each rule is a function from values to values in a
 module beside it:
@@ -216,8 +216,8 @@ class DeviceTable:
     def units_of(self, resource: str, ids: Sequence[str]) -> tuple[tuple[str, Unit], ...]:
         """The units behind the ids of an Allocate.
 
-        An unhealthy device that is there is given out: health may change between the kubelet's choice and the
-        call, and a refusal rejects the pod for good.
+        An unhealthy device that is present is given out. Health may change between the kubelet's choice and the call,
+        and a refusal rejects the pod for good.
 
         Raises:
             UnknownDevice: not an id of the resource.

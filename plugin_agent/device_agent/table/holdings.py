@@ -62,7 +62,7 @@ def may_be_used(key: Key, ids: Ids, usage: Usage) -> tuple[str, ...]:
 
 
 def former(devices: Mapping[Key, Device], ids: Mapping[Key, Ids], usage: Usage) -> tuple[Holding, ...]:
-    """Of this object: devices that are gone, or offered otherwise now. Nobody else may have the exclusive ones."""
+    """Exclusive devices of this object that are no longer offered under this name and id, and may be in use."""
     found = []
     for key, device in devices.items():
         if not device.present and device.exclusive and (used := may_be_used(key, ids[key], usage)):

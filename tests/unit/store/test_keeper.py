@@ -1,4 +1,4 @@
-"""One rule for all sections: what is read first, what is written when, and a disk that hangs, refuses or is shared."""
+"""The rules for all sections: what is read first, what is written when, and a disk that hangs, refuses or is shared."""
 
 import asyncio
 import logging
@@ -83,7 +83,7 @@ async def until(condition: Callable[[], bool]) -> None:
 # Write ahead
 
 
-async def test_what_is_new_is_on_the_disk_when_the_call_returns_and_is_written_once(tmp_path: Path) -> None:
+async def test_write_ahead_returns_when_new_items_are_on_the_disk_and_writes_them_once(tmp_path: Path) -> None:
     process = Process(tmp_path)
     await process.keeper.recall()
     for _ in range(3):
@@ -94,7 +94,7 @@ async def test_what_is_new_is_on_the_disk_when_the_call_returns_and_is_written_o
     assert process.disk.written == [("a",), ("a", "b")]
 
 
-async def test_what_an_earlier_process_kept_is_added_to_and_not_written_again_as_it_is(tmp_path: Path) -> None:
+async def test_items_of_an_earlier_process_are_kept_and_not_rewritten_without_a_change(tmp_path: Path) -> None:
     keep(tmp_path, "a", "old")
     process = Process(tmp_path)
     await process.keeper.recall()
@@ -105,7 +105,7 @@ async def test_what_an_earlier_process_kept_is_added_to_and_not_written_again_as
     assert on_disk(tmp_path) == ["a", "b", "old"]
 
 
-async def test_a_disk_that_hangs_is_waited_for_within_the_deadline_and_written_when_it_is_back(
+async def test_a_hanging_disk_delays_a_write_only_until_the_deadline_and_is_written_later(
     tmp_path: Path,
 ) -> None:
     process = Process(tmp_path, wait=0.05)
@@ -122,7 +122,7 @@ async def test_a_disk_that_hangs_is_waited_for_within_the_deadline_and_written_w
     running.cancel()
 
 
-async def test_a_background_write_that_hangs_holds_up_nobody_who_writes_ahead(tmp_path: Path) -> None:
+async def test_a_hanging_background_write_does_not_block_write_ahead(tmp_path: Path) -> None:
     process = Process(tmp_path, wait=0.1)
     await process.keeper.recall()
     process.disk.writes.clear()
@@ -137,9 +137,7 @@ async def test_a_background_write_that_hangs_holds_up_nobody_who_writes_ahead(tm
     running.cancel()
 
 
-async def test_a_write_that_is_refused_is_tried_again_and_told_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_refused_write_is_retried_and_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     process = Process(tmp_path)
     process.disk.refusal = "no room"
     await process.keeper.recall()
@@ -159,7 +157,7 @@ async def test_a_write_that_is_refused_is_tried_again_and_told_once(
 # A start
 
 
-async def test_a_disk_that_hangs_at_the_start_is_waited_for_once_and_never_written_over(tmp_path: Path) -> None:
+async def test_a_disk_that_hangs_at_the_start_is_not_overwritten_before_it_is_read(tmp_path: Path) -> None:
     keep(tmp_path, "old")
     process = Process(tmp_path, wait=0.05, last=0.05)
     process.disk.reads.clear()
@@ -177,7 +175,7 @@ async def test_a_disk_that_hangs_at_the_start_is_waited_for_once_and_never_writt
     running.cancel()
 
 
-async def test_what_other_objects_kept_holds_up_nothing_of_our_own(tmp_path: Path) -> None:
+async def test_hanging_files_of_other_objects_do_not_block_the_own_file(tmp_path: Path) -> None:
     keep(tmp_path, "mine")
     keep(tmp_path, "theirs", uid=ANOTHER)
     process = Process(tmp_path, section=FIRST_NOTES, wait=0.2)
@@ -193,7 +191,7 @@ async def test_what_other_objects_kept_holds_up_nothing_of_our_own(tmp_path: Pat
 
 
 @pytest.mark.parametrize("content", [b"{", b"", b'{"version":9}'])
-async def test_a_file_that_makes_no_sense_is_told_to_the_end_and_replaced_when_there_is_something(
+async def test_a_damaged_file_is_reported_until_the_end_and_replaced_by_the_first_write(
     tmp_path: Path, content: bytes
 ) -> None:
     keep(tmp_path)
@@ -209,7 +207,7 @@ async def test_a_file_that_makes_no_sense_is_told_to_the_end_and_replaced_when_t
     assert len(process.told) == 1
 
 
-async def test_a_file_that_the_disk_refuses_is_read_when_it_can_be_and_not_written_over(
+async def test_a_refused_file_is_not_overwritten_and_is_read_later(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     keep(tmp_path, "old")
@@ -237,7 +235,7 @@ async def test_a_file_that_the_disk_refuses_is_read_when_it_can_be_and_not_writt
 # Other objects
 
 
-async def test_others_are_followed_for_a_section_that_wants_it(tmp_path: Path) -> None:
+async def test_a_section_can_follow_other_objects_files(tmp_path: Path) -> None:
     process = Process(tmp_path)
     await process.keeper.recall()
     keep(tmp_path, "theirs", uid=ANOTHER)
@@ -251,7 +249,7 @@ async def test_others_are_followed_for_a_section_that_wants_it(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("section", "heard"), [(FIRST_NOTES, [("others", "theirs")]), (OWN_NOTES, [])])
-async def test_others_are_read_at_the_start_or_never_for_one_that_wants_that(
+async def test_a_section_can_read_other_objects_files_at_the_start_or_never(
     tmp_path: Path, section: Section[Note], heard: list[tuple[str, ...]]
 ) -> None:
     keep(tmp_path, "theirs", uid=ANOTHER)
@@ -262,7 +260,7 @@ async def test_others_are_read_at_the_start_or_never_for_one_that_wants_that(
     assert process.notebook.heard == heard
 
 
-async def test_a_damaged_file_of_another_object_is_told_once_and_is_no_problem_of_ours(
+async def test_a_damaged_file_of_another_object_is_logged_once_and_not_reported_as_ours(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     keep(tmp_path, "x", uid=ANOTHER)
@@ -276,9 +274,7 @@ async def test_a_damaged_file_of_another_object_is_told_once_and_is_no_problem_o
     assert (process.keeper.problem, on_disk(tmp_path)) == ("", ["a"])
 
 
-async def test_a_file_of_another_object_that_the_disk_refuses_is_read_when_it_can_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_refused_file_of_another_object_is_read_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keep(tmp_path, "theirs", uid=ANOTHER)
     process = Process(tmp_path, section=FIRST_NOTES)
     real = os.open
@@ -301,7 +297,7 @@ async def test_a_file_of_another_object_that_the_disk_refuses_is_read_when_it_ca
 # Another process of the same object
 
 
-async def test_a_process_beside_it_of_the_same_object_loses_nothing(tmp_path: Path) -> None:
+async def test_two_processes_of_one_object_lose_no_items(tmp_path: Path) -> None:
     one, two = Process(tmp_path), Process(tmp_path)
     for process in (one, two):
         await process.keeper.recall()
@@ -318,7 +314,7 @@ async def test_a_process_beside_it_of_the_same_object_loses_nothing(tmp_path: Pa
     assert len(one.disk.written) + len(two.disk.written) <= written + 1, "they come to rest"
 
 
-async def test_a_touch_is_no_news_and_a_removal_is_repaired(tmp_path: Path) -> None:
+async def test_a_touched_file_changes_nothing_and_a_removed_file_is_written_again(tmp_path: Path) -> None:
     process = Process(tmp_path)
     await process.keeper.recall()
     await process.note("a")
@@ -336,7 +332,7 @@ async def test_a_touch_is_no_news_and_a_removal_is_repaired(tmp_path: Path) -> N
 # In the background, and at the end
 
 
-async def test_what_stirs_is_written_in_the_background_until_the_disk_takes_it(tmp_path: Path) -> None:
+async def test_changes_are_written_in_the_background_until_the_disk_takes_them(tmp_path: Path) -> None:
     process = Process(tmp_path)
     await process.keeper.recall()
     running = asyncio.create_task(process.keeper.run())
@@ -350,7 +346,7 @@ async def test_what_stirs_is_written_in_the_background_until_the_disk_takes_it(t
     running.cancel()
 
 
-async def test_what_is_new_when_the_process_ends_in_the_middle_of_a_write_is_kept_too(tmp_path: Path) -> None:
+async def test_changes_during_the_last_write_are_kept_too(tmp_path: Path) -> None:
     process = Process(tmp_path, wait=30)
     await process.keeper.recall()
     process.disk.writes.clear()

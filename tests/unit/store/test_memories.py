@@ -1,4 +1,4 @@
-"""The device table's memories through the node store: what a restart, another object and a slow disk cost."""
+"""The device table's memories through the node store, after a restart, beside another object, on a slow disk."""
 
 import asyncio
 import threading
@@ -26,7 +26,7 @@ QUICK = Settings(store_wait=0.05, store_deadline=0.1, store_retry=0.02)
 
 
 class SlowDisk(NodeStore):
-    """Nothing of this object is read before `spins`."""
+    """Reads of this object's file hang until `spins` is set."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, object_uid=UID, boot="this")
@@ -73,7 +73,7 @@ class HealthProcess:
         return [a.healthy for a in self.table.listed(NAME)]
 
 
-async def test_a_restart_goes_on_with_what_its_object_and_others_knew(tmp_path: Path) -> None:
+async def test_after_a_restart_the_own_and_other_objects_health_is_known(tmp_path: Path) -> None:
     store(tmp_path).write(HEALTH, failed("GPU-0"))
     store(tmp_path, ANOTHER).write(HEALTH, failed("GPU-1"))
     process = HealthProcess(store(tmp_path), settings=Settings())
@@ -82,7 +82,7 @@ async def test_a_restart_goes_on_with_what_its_object_and_others_knew(tmp_path: 
     assert process.healthy == [False, False]
 
 
-async def test_what_was_known_in_another_boot_is_no_news(tmp_path: Path) -> None:
+async def test_health_of_another_boot_is_ignored(tmp_path: Path) -> None:
     for uid in (UID, ANOTHER):
         store(tmp_path, uid, boot="another").write(HEALTH, failed("GPU-0", "GPU-1"))
     process = HealthProcess(store(tmp_path), settings=Settings())
@@ -91,7 +91,7 @@ async def test_what_was_known_in_another_boot_is_no_news(tmp_path: Path) -> None
     assert (process.healthy, process.keeper.problem) == ([True, True], "")
 
 
-async def test_a_disk_that_is_slow_at_the_start_costs_no_failure(tmp_path: Path) -> None:
+async def test_a_slow_disk_at_the_start_loses_no_failure(tmp_path: Path) -> None:
     disk = SlowDisk(tmp_path)
     disk.write(HEALTH, failed("GPU-0"))
     since = next(f.since for r in failed("GPU-0") for f in r.condition.failures)
@@ -151,7 +151,7 @@ async def test_new_devices_are_written_before_they_are_offered(tmp_path: Path) -
     assert process.steps.table.resources() == ()
 
 
-async def test_names_of_others_have_pod_resources_asked_soon(tmp_path: Path) -> None:
+async def test_names_of_other_objects_make_pod_resources_be_asked_soon(tmp_path: Path) -> None:
     process = ClaimProcess(store(tmp_path))
     await process.keeper.recall()
     await process.scan(unit("a"))
@@ -163,7 +163,7 @@ async def test_names_of_others_have_pod_resources_asked_soon(tmp_path: Path) -> 
     assert process.steps.table.could_serve("example.net/z")
 
 
-async def test_of_two_files_that_tell_of_one_id_the_one_written_last_counts(tmp_path: Path) -> None:
+async def test_if_two_files_have_the_same_id_the_newer_file_counts(tmp_path: Path) -> None:
     for uid, hardware in ((ANOTHER, "devices/first"), (THIRD, "devices/second")):
         store(tmp_path, uid).write(
             CLAIMS, (Claim.of(unit("z", name="example.net/z", hardware=hardware), exclusive=True),)
@@ -194,7 +194,7 @@ async def test_a_pod_on_hardware_of_an_earlier_process_is_known_when_a_slow_disk
 
 
 LONG = "x" * 63
-"""Its replicas' ids are cut: they do not show whose they are."""
+"""Its replicas' ids are cut, so they do not show whose they are."""
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ LONG = "x" * 63
         (held(LONG, name=OTHER), False),
     ],
 )
-async def test_a_claim_is_in_use_while_a_pod_has_one_of_its_ids_or_nobody_knows(
+async def test_a_claim_is_in_use_while_a_pod_has_one_of_its_ids_or_holders_are_unknown(
     tmp_path: Path, holders: Holders | None, *, used: bool
 ) -> None:
     process = ClaimProcess(store(tmp_path))

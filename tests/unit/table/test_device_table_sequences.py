@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order: nothing in use is dropped, nothing is held twice, nothing is lost.
+"""For any events in any order: no id in use is dropped, no hardware is held twice, no device is lost.
 
 The machine plays the node, the admin and the kubelet around one table. Its kubelet knows of each resource what
 was last sent, hears of a list at any time after it was made, allocates what it takes to be healthy and free, and answers List late and out of order. Its disk has what

@@ -1,4 +1,4 @@
-"""No step of the table takes more than its share of the ids: a loop that is blocked admits no pod.
+"""The time of each step grows at most with the number of ids: a blocked loop admits no pod.
 
 Counted are the instructions that Python executes, not the time: the same on every machine. Comparisons of ids inside
 sets, tuples and sorts count as well, as the ids are of a class that compares in Python. They come in order, so that

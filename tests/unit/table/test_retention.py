@@ -1,4 +1,4 @@
-"""An id goes only when nobody can have it, and the kubelet has been told before."""
+"""An id is dropped only when it is free and the kubelet was told that it is Unhealthy."""
 
 import pytest
 from device_agent.contract.document import HealthRules, Match
@@ -33,7 +33,7 @@ def test_it_is_dropped_by_the_first_list_that_was_begun_after_the_kubelet_was_to
     assert steps.seen() == {"a": True}
 
 
-def test_what_the_kubelet_was_not_told_is_never_dropped():
+def test_an_id_the_kubelet_was_not_told_about_is_not_dropped():
     steps = vanished(send=False)
     for _ in range(3):
         assert steps.list({}) == frozenset()
@@ -126,7 +126,7 @@ def test_a_list_begun_before_the_hand_out_may_show_the_holder_before():
     assert steps.seen() == {"a": False}
 
 
-def test_a_refused_allocation_keeps_nothing():
+def test_a_refused_allocation_keeps_no_id():
     steps = vanished()
     with pytest.raises(UnavailableDevice):
         steps.table.units_of(NAME, ["b"])
@@ -146,7 +146,7 @@ def test_a_device_that_returns_is_healthy_again_with_the_same_id():
 # Edits
 
 
-def test_a_resource_that_leaves_the_configuration_unused_is_gone_at_once():
+def test_an_unused_resource_that_leaves_the_configuration_is_gone_at_once():
     steps = Steps(resource(), resource(OTHER))
     steps.scan(unit("a"), unit("b", name=OTHER))
     steps.list({})
@@ -156,7 +156,7 @@ def test_a_resource_that_leaves_the_configuration_unused_is_gone_at_once():
     assert steps.table.entry(OTHER).name == OTHER  # whoever still asks gets an answer
 
 
-def test_it_is_drained_while_an_id_of_it_is_in_use_and_goes_as_a_whole():
+def test_a_used_resource_that_leaves_the_configuration_drains_and_goes_as_a_whole():
     steps = Steps(resource(), resource(OTHER))
     steps.scan(unit("a"), unit("b", name=OTHER), unit("c", name=OTHER))
     steps.list(held("b", name=OTHER))
@@ -169,7 +169,7 @@ def test_it_is_drained_while_an_id_of_it_is_in_use_and_goes_as_a_whole():
     assert steps.table.resources() == (NAME,)
 
 
-def test_it_is_drained_while_nobody_knows_who_holds_what():
+def test_a_resource_that_leaves_the_configuration_drains_while_holders_are_unknown():
     steps = Steps(resource(), resource(OTHER))
     steps.scan(unit("a"), unit("b", name=OTHER))
     steps.edit(resource(), units=(unit("a"),))
