@@ -46,6 +46,7 @@ class RecordWatch:
         self._stamp: checkpoint.Stamp | None = None
         self._grants: tuple[Grant, ...] | None = None
         self._life: object = None
+        self._heard: object = None
         self._told = ""
 
     async def run(self) -> None:
@@ -60,6 +61,13 @@ class RecordWatch:
         finally:
             self._directory.listen(self, None)
 
+    async def of_this_life(self) -> None:
+        """Delivers the record that this kubelet began with, or why it tells nothing, unless that was done."""
+        if self._directory.life != self._heard:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.record_wait):
+                    await self.look()
+
     async def look(self, *, again: bool = True) -> None:
         """Delivers the record as it is now. `again`: also when it is the file that was read last."""
         async with self._turn:
@@ -67,14 +75,15 @@ class RecordWatch:
             try:
                 grants = await self._worker.call(self._read, seconds=self._settings.record_deadline)
             except (TimeoutError, WorkerBusyError):
-                self._failed(_HANGS, begun=begun)
+                self._failed(_HANGS, begun=begun, life=life)
                 return
             except checkpoint.RecordError as error:
-                self._failed(str(error), begun=begun)
+                self._failed(str(error), begun=begun, life=life)
                 return
             if grants is self._grants and life == self._life and not again and not self._told:
                 return
-            self._grants, self._life = grants, life
+            self._grants = grants
+            self._life = self._heard = life
             if self._told:
                 logger.info("the kubelet's record is readable again")
                 self._told = ""
@@ -93,11 +102,12 @@ class RecordWatch:
         self._stamp = stamp
         return self._grants if grants == self._grants else grants
 
-    def _failed(self, problem: str, *, begun: float) -> None:
+    def _failed(self, problem: str, *, begun: float, life: object) -> None:
         if problem != self._told:
             logger.warning("the kubelet's record tells nothing", extra={"error": problem})
             self._told = problem
-        self._deliver(Reading(begun=begun, problem=problem))
+        self._heard = life
+        self._deliver(Reading(begun=begun, life=life, problem=problem))
 
 
 class Settling:

@@ -87,7 +87,7 @@ class SeenGrant:
     """A grant with the pod's name, as far as a List has told it; both '' otherwise.
 
     `devices`: of a grant without a note, which of our devices it was found to have, with the numbers of `boot`. That is
-    kept: device nodes may be numbered anew while the pod runs.
+    kept: device nodes may be numbered anew while the pod runs. `lost`: the kubelet has forgotten it (`forgotten`).
     """
 
     grant: Grant
@@ -95,6 +95,7 @@ class SeenGrant:
     name: str = ""
     devices: tuple[GrantedDevice, ...] = ()
     boot: str = ""
+    lost: bool = False
 
 
 GRANTS: Final = Section(

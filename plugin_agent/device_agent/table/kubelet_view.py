@@ -1,7 +1,7 @@
 """All that the kubelet has told of who has what, and what of it must outlive the process. Pure."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import field, replace
 
 from device_agent.allocate.grant import GrantedDevice
 from device_agent.contract.values import dataclass
@@ -11,7 +11,9 @@ from device_agent.table.grants import Grant, Granted, Grants, SeenGrant
 from device_agent.table.holders import Listing
 from device_agent.table.usage import Usage
 
-Found = Mapping[tuple[str, str, str], tuple[GrantedDevice, ...]]
+Where = tuple[str, str, str]
+"""`Grant.where`."""
+Found = Mapping[Where, tuple[GrantedDevice, ...]]
 """`Grant.where` -> our devices that were found in it."""
 
 
@@ -37,7 +39,8 @@ class KubeletView:
 
     `life`: of the kubelet whose record was read last; `suspected`: of one whose record tells nothing. `missing`: grants
     of an earlier life that the record does not have; those whose pod runs on are `usage.lost`. `decided`: the List that
-    decides has begun after this. `heard`: what other objects' agents knew when this one started.
+    decides has begun after this. `heard`: what other objects' agents knew when this one started. `appeared`: when a
+    grant was first read.
     """
 
     usage: Usage = Usage()
@@ -47,6 +50,7 @@ class KubeletView:
     missing: tuple[SeenGrant, ...] = ()
     decided: float = 0.0
     heard: tuple[SeenGrant, ...] = ()
+    appeared: Mapping[Where, float] = field(default_factory=dict)
 
     # Events
 
@@ -77,16 +81,21 @@ class KubeletView:
         grants, missing, decided = Grants(reading.grants), self.missing, self.decided
         if reading.life != self.life:
             missing, decided = (*missing, *self.seen), reading.begun
-            if self.life is None and not forgotten.any_there(self.heard, grants):
-                missing = (*missing, *self.heard)
+            if self.life is None:
+                whole = forgotten.any_there(self.heard, grants)
+                missing = (*missing, *(one for one in self.heard if one.lost or not whole))
         missing = forgotten.lost(missing, grants)
         usage = self.usage.read(grants, at=reading.begun, resent=reading.resent)
-        return replace(self.concluded(usage, missing), life=reading.life, suspected=reading.life, decided=decided)
+        appeared = {grant.where: self.appeared.get(grant.where, reading.begun) for grant in grants.all}
+        after = replace(self, appeared=appeared).concluded(usage, missing)
+        return replace(after, life=reading.life, suspected=reading.life, decided=decided)
 
     def handed_out(self, given: Iterable[tuple[Key, Granted]], *, now: float) -> "KubeletView":
         """An Allocate gave out these ids. A pod waits for it."""
         usage = self.usage.handed_out(given, now=now)
-        return KubeletView(usage, self.seen, self.life, self.suspected, self.missing, self.decided, self.heard)
+        return KubeletView(
+            usage, self.seen, self.life, self.suspected, self.missing, self.decided, self.heard, self.appeared
+        )
 
     def found(self, devices: Found, *, boot: str) -> "KubeletView":
         """Which of our devices were found in grants without a note."""
@@ -122,12 +131,18 @@ class KubeletView:
             usage = replace(usage, lost=Grants(tuple(one.grant for one in missing)))
         told = usage.grants is not before.grants or usage.listing is not before.listing
         if usage.looked and (told or missing != self.missing):
-            there = forgotten.with_names(usage.grants, usage.listing, (*self.heard, *seen))
-            now = (*there, *(one for one in missing if not forgotten.any_there((one,), usage.grants)))
+            known = (*self.heard, *seen)
+            there = forgotten.with_names(
+                usage.grants, usage.listing, known, listed=lambda grant: self._listed_after(grant, usage)
+            )
+            now = (*there, *(replace(one, lost=True) for one in missing))
             if now != seen:
                 seen = now
                 usage = replace(usage, names=_names(seen))
         return replace(self, usage=usage, missing=missing, seen=seen)
+
+    def _listed_after(self, grant: Grant, usage: Usage) -> bool:
+        return usage.begun is not None and usage.begun > self.appeared.get(grant.where, usage.begun)
 
 
 def _names(seen: Iterable[SeenGrant]) -> dict[str, str]:
