@@ -57,6 +57,8 @@ from device_agent.table.usage import Usage
 
 NO_FAULTS: Final[Mapping[str, FaultRule]] = {}
 """For a node without a driver library."""
+_NOTHING_ELSEWHERE: Final = Holdings()
+_NOTHING_STALE: Final[Mapping[Key, str]] = {}
 
 
 class DeviceTable:
@@ -90,8 +92,8 @@ class DeviceTable:
         self._told: Mapping[str, Told] = {}
         self._conditions = Conditions(fault_rules)
         self._health_turn = 0
-        self._elsewhere = Holdings()
-        self._stale: Mapping[Key, str] = {}
+        self._elsewhere = _NOTHING_ELSEWHERE
+        self._stale = _NOTHING_STALE
         self._looked_by: tuple[object, ...] = (None,)
         self._links: Links = {}
         self._links_of: Mapping[str, Links] = {}
@@ -381,13 +383,16 @@ class DeviceTable:
         looked_by = (usage.grants, usage.listing, usage.doubts, usage.lost, self._devices, self._ids)
         if all(map(is_, looked_by, self._looked_by)):
             return
+        self._looked_by = looked_by
+        if not (usage.grants.all or usage.lost.all):
+            self._elsewhere, self._stale = _NOTHING_ELSEWHERE, _NOTHING_STALE
+            return
         present = tuple(device.unit for device in self._devices.values() if device.present and device.exclusive)
         owners = {(key[0], i): self._devices[key].unit for key, own in self._ids.items() for i, _ in own.listed()}
         found = holdings.elsewhere(usage, owners.get, present, boot=self._boot)
         self._elsewhere = self._elsewhere if found == self._elsewhere else found
         stale = holdings.stale(usage, present, boot=self._boot)
         self._stale = self._stale if stale == self._stale else stale
-        self._looked_by = looked_by
 
     @property
     def _usage(self) -> Usage:

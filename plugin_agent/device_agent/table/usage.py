@@ -82,7 +82,7 @@ class Usage:
             return self
         listing = self.listing if listing == self.listing else listing
         after = replace(self, known=True, begun=begun, listing=listing)
-        last = max(self.begun or begun, self.recorded or begun)
+        last = max(self.begun or 0.0, self.recorded or 0.0)
         gone = (key for key in self.listed_keys() if not after.shown(key))
         doubts = {**{key: Doubt(last, shown=True) for key in gone}, **self.doubts}
         return after.with_doubts(doubts, read=None, resent=None)

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -111,9 +112,10 @@ async def test_a_disk_that_hangs_is_waited_for_within_the_deadline_and_written_w
     process = Process(tmp_path, wait=0.05)
     await process.keeper.recall()
     process.disk.writes.clear()
-    async with asyncio.timeout(30):
-        for number in range(3):
-            await process.note(f"a{number}")
+    begun = time.monotonic()
+    for number in range(3):
+        await process.note(f"a{number}")
+    assert time.monotonic() - begun < 5
     assert len(process.notebook.own) == 3
     assert "the disk hangs" in process.keeper.problem
     process.disk.writes.set()
@@ -129,8 +131,9 @@ async def test_a_background_write_that_hangs_holds_up_nobody_who_writes_ahead(tm
     process.stir("a")
     running = asyncio.create_task(process.keeper.run())
     await until(process.disk.writing.is_set)
-    async with asyncio.timeout(30):
-        await process.note("b")
+    begun = time.monotonic()
+    await process.note("b")
+    assert time.monotonic() - begun < 5
     assert len(process.notebook.own) == 2
     process.disk.writes.set()
     await until(lambda: on_disk(tmp_path) == ["a", "b"])
@@ -163,10 +166,11 @@ async def test_a_disk_that_hangs_at_the_start_is_waited_for_once_and_never_writt
     keep(tmp_path, "old")
     process = Process(tmp_path, wait=0.05, last=0.05)
     process.disk.reads.clear()
-    async with asyncio.timeout(30):
-        await process.keeper.recall()
-        await process.note("a")
-        await process.keeper.close()
+    begun = time.monotonic()
+    await process.keeper.recall()
+    await process.note("a")
+    await process.keeper.close()
+    assert time.monotonic() - begun < 5
     assert (process.disk.written, on_disk(tmp_path)) == ([], ["old"])
     assert "the disk hangs" in process.keeper.problem
     process.disk.reads.set()
@@ -371,6 +375,7 @@ async def test_the_end_does_not_wait_for_a_disk_that_hangs(tmp_path: Path) -> No
     await process.keeper.recall()
     process.disk.writes.clear()
     await process.note("a")
-    async with asyncio.timeout(30):
-        await process.keeper.close()
+    begun = time.monotonic()
+    await process.keeper.close()
+    assert time.monotonic() - begun < 5
     process.disk.writes.set()

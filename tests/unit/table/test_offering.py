@@ -1,4 +1,4 @@
-"""Hardware in use under one name or id is offered under no other, nor more often than it has replicas."""
+"""Hardware in use under one name or id is offered under no other one, and never more often than it has replicas."""
 
 import pytest
 from device_agent.contract.document import Ownership
@@ -25,11 +25,11 @@ def test_lowering_replicas_keeps_surplus_ids_unhealthy_until_they_are_free():
     assert steps.send() == {"a": True, "a::1": False, "a::2": False}
     assert steps.device("a").health is Health.HEALTHY
     steps.list(held("a", "a::2"))
-    assert steps.list(held("a")) == {NAME}
+    assert steps.settle(held("a")) == {NAME}
     assert steps.seen() == {"a": True, "a::1": True}
 
 
-def test_a_surplus_id_is_given_out_no_more_though_nobody_has_it():
+def test_a_free_surplus_id_is_not_given_out():
     steps = Steps()
     steps.scan(unit("a", replicas=2))
     steps.list({})
@@ -38,7 +38,7 @@ def test_a_surplus_id_is_given_out_no_more_though_nobody_has_it():
         steps.table.units_of(NAME, ["a::1"])
 
 
-def test_a_device_whose_former_replicas_use_it_up_offers_none():
+def test_a_device_fully_used_by_former_replicas_offers_none():
     steps = Steps()
     steps.scan(unit("a", replicas=3))
     steps.list(held("a::1", "a::2"))
@@ -48,9 +48,9 @@ def test_a_device_whose_former_replicas_use_it_up_offers_none():
     assert (state.health, state.reason) == (Health.UNHEALTHY, "HeldAs")
     with pytest.raises(UnavailableDevice, match="HeldAs"):
         steps.table.units_of(NAME, ["a"])
-    steps.list(held("a::1"))
+    steps.settle(held("a::1"))
     assert steps.seen() == {"a": False, "a::1": False}
-    steps.list({})
+    steps.settle()
     assert steps.seen() == {"a": True}
 
 
@@ -64,7 +64,7 @@ def test_before_the_first_list_a_device_with_fewer_replicas_offers_none():
     assert steps.seen() == {"a": False, "a::1": False}
 
 
-def test_ids_in_use_stay_healthy_while_surplus_ids_hold_the_rest_back():
+def test_ids_in_use_stay_healthy_while_surplus_ids_withhold_the_free_ones():
     steps = Steps()
     steps.scan(unit("a", replicas=4))
     steps.list(held("a", "a::2", "a::3"))
@@ -73,13 +73,13 @@ def test_ids_in_use_stay_healthy_while_surplus_ids_hold_the_rest_back():
     for i in ("a", "a::1", "a::2"):  # a may be free again by now, but not the others
         with pytest.raises(UnavailableDevice, match="HeldAs"):
             steps.table.units_of(NAME, [i])
-    steps.list(held("a", "a::2"))
+    steps.settle(held("a", "a::2"))
     assert steps.table.units_of(NAME, ["a"])
     with pytest.raises(UnavailableDevice, match="HeldAs"):
         steps.table.units_of(NAME, ["a", "a::1"])
 
 
-def test_an_id_that_no_list_showed_does_not_stay_healthy_for_its_holders_sake():
+def test_an_id_that_no_list_shows_does_not_stay_healthy():
     steps = Steps()
     steps.scan(unit("a", replicas=2))
     steps.list(held("a::1"))
@@ -123,7 +123,7 @@ def test_hardware_in_use_under_a_former_name_is_not_offered_under_the_new_one(ne
     assert (state.health, state.reason) == (Health.UNHEALTHY, "HeldAs")
     assert "a of example.com/dev by default/pod-a" in state.message
     assert steps.device("a").reason == "Draining"
-    assert steps.list({}) == {NAME, OTHER}
+    assert steps.settle() == {NAME, OTHER}
     assert steps.table.resources() == (OTHER,)
     assert steps.seen(OTHER) == {new.id: True}
 
@@ -137,7 +137,7 @@ def test_another_unit_of_the_same_entry_is_not_offered_while_the_former_id_is_in
     assert steps.device("7").reason == "HeldAs"
     with pytest.raises(UnavailableDevice, match="in use as 0000:01"):  # the kubelet's list may be older
         steps.table.units_of(NAME, ["7"])
-    steps.list({})
+    steps.settle()
     assert steps.seen() == {"7": True}
 
 
@@ -149,7 +149,7 @@ def test_a_change_of_name_of_free_hardware_is_offered_at_once():
     assert steps.seen() == {"0000:01:00.0": False, "7": True}
 
 
-def test_finds_of_one_source_do_not_stand_in_each_others_way():
+def test_units_of_one_source_do_not_block_each_other():
     steps = Steps()
     disk, partition = unit("sda", hardware="devices/sda"), unit("sda1", hardware="devices/sda/sda1")
     steps.scan(disk, partition)
@@ -191,7 +191,7 @@ def test_a_device_that_an_edit_excludes_says_so_while_it_is_held():
 # What is said of those that are gone
 
 
-def test_a_held_device_that_no_scan_found_has_the_cause_that_its_source_tells():
+def test_a_held_device_that_no_scan_found_has_the_note_of_its_driver():
     steps = Steps()
     steps.list(held("GPU-a"))
     steps.scan(notes={NAME: "NVML hangs: nvmlInitWithFlags does not answer"})
@@ -234,7 +234,7 @@ def test_a_device_that_is_excluded_while_its_driver_hangs_is_not_missing():
     assert steps.device("GPU-a").reason == "Draining"
 
 
-def test_a_device_that_its_source_finds_no_more_has_the_advice_of_that_source():
+def test_a_missing_device_has_the_advice_of_its_source():
     steps = Steps()
     steps.scan(unit("GPU-a", source="nvml"), unit("b"))
     steps.list(held("GPU-a", "b"))

@@ -1,4 +1,4 @@
-"""The device table's pair scores: made from what is served now and the links of now."""
+"""The device table's pair scores: made from the devices and links of the moment."""
 
 from device_agent.allocate.topology import LINK, Level
 from unit.table.samples import NAME, OTHER, Steps, held, resource, unit
@@ -22,7 +22,7 @@ def test_scores_are_made_once_per_change():
     assert steps.table.affinity(NAME) is scores
 
 
-def test_links_count_from_when_they_are_known_and_no_longer_than_that():
+def test_links_count_only_while_they_are_known():
     steps = Steps()
     steps.scan(card("a", 0), card("b", 1))
     assert steps.table.affinity(NAME).between("a", "b") == Level.SWITCH

@@ -16,7 +16,7 @@ def gone(*, broken: bool = False) -> Steps:
     return steps
 
 
-def test_a_list_that_was_made_and_not_written_frees_nothing():
+def test_a_list_that_was_not_written_frees_no_id():
     steps = gone()
     for _ in range(3):
         assert steps.table.listed(NAME)[1].healthy is False
@@ -25,7 +25,7 @@ def test_a_list_that_was_made_and_not_written_frees_nothing():
     assert steps.list({}) == {NAME}
 
 
-def test_a_list_from_before_that_is_written_late_frees_nothing():
+def test_an_older_list_that_is_written_late_frees_no_id():
     steps = Steps()
     steps.scan(unit("a"), unit("b"))
     late = steps.table.listed(NAME)
@@ -35,7 +35,7 @@ def test_a_list_from_before_that_is_written_late_frees_nothing():
         assert steps.list({}) == frozenset()
 
 
-def test_the_kubelet_is_given_time_to_work_a_list_through():
+def test_the_kubelet_gets_time_to_process_a_list():
     steps = gone()
     steps.send()
     written = steps.now
@@ -43,20 +43,20 @@ def test_the_kubelet_is_given_time_to_work_a_list_through():
     assert steps.list({}, begun=written + HEARD_SECONDS) == {NAME}
 
 
-def test_an_id_that_was_unhealthy_before_it_left_goes_though_its_list_is_not_written_again():
+def test_an_id_already_unhealthy_goes_without_another_list():
     steps = gone(broken=True)
     assert steps.seen() == {"a": True, "b": False}  # as the kubelet has it
     assert steps.list({}) == {NAME}
     assert steps.seen() == {"a": True}
 
 
-def test_such_an_id_stays_for_the_list_that_was_begun_before_it_left():
+def test_an_id_already_unhealthy_stays_for_a_list_begun_before_it_left():
     steps = gone(broken=True)
     assert steps.list({}, begun=steps.now - 0.5) == frozenset()
     assert steps.list({}) == {NAME}
 
 
-def test_an_id_that_was_healthy_in_between_has_to_be_told_anew():
+def test_an_id_that_was_healthy_in_between_must_be_written_as_unhealthy_again():
     steps = gone()
     steps.send()
     steps.scan(unit("a"), unit("b"))
@@ -67,7 +67,7 @@ def test_an_id_that_was_healthy_in_between_has_to_be_told_anew():
     assert steps.list({}) == {NAME}
 
 
-def test_an_id_that_a_list_on_its_way_has_as_healthy_stays():
+def test_an_id_that_is_healthy_in_a_list_in_flight_stays():
     steps = gone()
     steps.send()
     steps.scan(unit("a"), unit("b"))
@@ -80,7 +80,7 @@ def test_an_id_that_a_list_on_its_way_has_as_healthy_stays():
     assert steps.list({}) == {NAME}
 
 
-def test_a_late_list_with_an_id_as_unhealthy_says_nothing_of_one_that_is_healthy_now():
+def test_a_late_list_with_an_unhealthy_id_does_not_count_if_it_is_healthy_now():
     steps = Steps()
     steps.scan(unit("a"), unit("b", problem=BROKEN))
     late = steps.table.listed(NAME)
@@ -92,7 +92,7 @@ def test_a_late_list_with_an_id_as_unhealthy_says_nothing_of_one_that_is_healthy
     assert steps.list({}) == {NAME}
 
 
-def test_what_was_told_of_one_name_says_nothing_of_another():
+def test_a_list_of_one_name_does_not_count_for_another():
     steps = Steps(resource(), resource(OTHER))
     steps.scan(unit("a"), unit("b"), unit("c", name=OTHER))
     steps.list({})
@@ -104,7 +104,7 @@ def test_what_was_told_of_one_name_says_nothing_of_another():
     assert steps.list({}) == {OTHER}
 
 
-def test_a_name_that_is_not_served_has_nothing_to_be_told_of():
+def test_a_list_of_a_name_that_is_not_served_changes_nothing():
     steps = Steps()
     steps.scan(unit("a"))
     steps.table.told(OTHER, steps.table.listed(NAME), now=steps.now)
