@@ -57,8 +57,8 @@ def stamp(directory: Path) -> Stamp | None:
     return Stamp(found.st_ino, found.st_mtime_ns, found.st_size)
 
 
-def read(directory: Path) -> tuple[Grant, ...]:
-    """All that the kubelet has given and not taken back; nothing when there is no record yet. It blocks on the disk.
+def read(directory: Path) -> tuple[Grant, ...] | None:
+    """All that the kubelet has given and not taken back; None when there is no file. It blocks on the disk.
 
     Raises:
         RecordError: it cannot be read, or is of a form that is not known here.
@@ -68,7 +68,7 @@ def read(directory: Path) -> tuple[Grant, ...]:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        return ()
+        return None
     except OSError as error:
         raise RecordError(f"{FILE}: {error.strerror or error}") from error
     if len(raw) > MAX_BYTES:

@@ -57,8 +57,6 @@ class KubeletView:
 
     def read(self, grants: Grants, *, at: float, resent: float | None, life: object) -> "KubeletView":
         """The record as it was at `at`. `resent`: when one of our lists was last sent; `life`: of the kubelet."""
-        if grants == Grants() and self.usage.grants.all and life == self.life:
-            return self.unreadable("the kubelet's record is gone")
         missing = forgotten.lost(self.missing, grants)
         decided = self.decided
         if life != self.life:
