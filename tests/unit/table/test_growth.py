@@ -203,7 +203,19 @@ def observed(count: int) -> Iterator[tuple[str, Callable[[], object]]]:
 
 @pytest.mark.parametrize(
     "story",
-    [everyday, renamed, doubles, identified_otherwise, left_out, crowded, restarted, forgotten, other_plugins, long_ids, observed],
+    [
+        everyday,
+        renamed,
+        doubles,
+        identified_otherwise,
+        left_out,
+        crowded,
+        restarted,
+        forgotten,
+        other_plugins,
+        long_ids,
+        observed,
+    ],
     ids=lambda story: story.__name__,
 )
 def test_a_step_of_the_table_grows_no_faster_than_the_number_of_ids(story):
