@@ -79,6 +79,7 @@ WITHOUT = (lists(1, "a"), torn())
         ((lists(1), record(10, "a"), lists(9), record(20)), True),
         ((lists(1), record(10, "a"), lists(9), record(20), lists(21), record(23)), False),
         ((lists(10, "a"), record(2), lists(9), record(20)), True),
+        ((lists(1, "a"), record(8, "a"), record(10), lists(5), record(12)), True),
         # an id that was lost from one and is shown again begins anew
         ((*SHOWN, lists(10), lists(11, "a"), record(20)), True),
         ((*SHOWN, lists(10), record(11), record(11.5, "a"), record(20)), True),
@@ -135,6 +136,8 @@ def test_an_id_that_is_busy_does_not_make_others_busy():
     usage = told(*SHOWN, gives(3, "c"))
     assert [usage.busy(NAME, i) for i in "abc"] == [True, False, True]
     assert not usage.busy(OTHER, "a")
+    usage = told(*SHOWN, lists(10), record(11), gives(11.5, "b"))
+    assert (usage.busy(*A), usage.busy(*B)) == (True, True)
 
 
 def test_each_id_has_a_doubt_of_its_own():
@@ -157,6 +160,7 @@ def test_each_id_has_a_doubt_of_its_own():
         ((*GIVEN, lists(9)), True),
         ((*GIVEN, lists(11)), False),
         ((*SHOWN, lists(10), record(11)), False),
+        ((lists(1), record(2, "a"), record(5)), False),
     ],
 )
 def test_an_id_in_use_is_shown_or_just_handed_out(steps, in_use):
