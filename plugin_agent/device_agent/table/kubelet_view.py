@@ -28,8 +28,8 @@ class Reading:
 class KubeletView:
     """`usage`: what is or may be in use. `seen`: its grants with the names of their pods, for the node store.
 
-    `life`: of the kubelet at the last look at its record. `missing`: grants of the life before that its record does not
-    have; those whose pod runs on are `usage.lost`. `decided`: when the List that decides must have begun, at least.
+    `life`: of the kubelet at the last look at its record. `missing`: those of `seen` from the life before that its
+    record does not have; those whose pod runs on are `usage.lost`. `decided`: when the List that decides must have begun, at least.
     """
 
     usage: Usage = Usage()
@@ -60,7 +60,7 @@ class KubeletView:
         missing = forgotten.lost(self.missing, grants)
         decided = self.decided
         if life != self.life:
-            missing, decided = forgotten.lost((*self.missing, *self.seen), grants), at
+            missing, decided = forgotten.lost(self.seen, grants), at
         usage = self.usage.read(grants, at=at, resent=resent)
         return replace(self._after(usage, missing), life=life, decided=decided)
 

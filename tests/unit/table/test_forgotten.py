@@ -125,10 +125,23 @@ def test_its_hardware_is_not_offered_under_another_name_either():
 
 
 def test_a_second_start_with_nothing_forgets_nothing_more():
-    steps, _ = torn()
+    steps, grant = torn()
     steps.record(life="and one more")
     steps.list({}, pods=[POD_A])
     assert steps.device("a").reason == "KubeletForgot"
+    assert steps.table.seen_grants() == (SeenGrant(grant, *POD_A),)
+
+
+def test_what_the_record_has_again_is_forgotten_no_more():
+    steps, grant = torn()
+    steps.record(grant, life=NEW)
+    assert steps.seen() == {"a": True, "b": True}
+
+
+def test_what_the_node_store_gives_after_the_record_was_read_says_nothing():
+    steps, grant = running()
+    steps.restore(SeenGrant(Grant("uid-b", "main", NAME, ("b",)), *POD_B))
+    assert steps.table.seen_grants() == (SeenGrant(grant, *POD_A),)
 
 
 def test_an_agent_that_starts_after_the_kubelet_knows_it_from_the_node_store():
@@ -175,6 +188,8 @@ def test_a_grants_pod_is_the_one_that_list_shows_with_all_its_ids_in_that_contai
     assert names == [POD_A, POD_B, ("", ""), ("", "")]
     both = Grants((grant("a", "b"),))
     assert forgotten.with_names(both, shown, ()) == (SeenGrant(grant("a", "b")),)
+    two = listing({NAME: {"a": held("a", "b")[NAME]["a"] + held("b")[NAME]["b"]}})
+    assert forgotten.with_names(Grants((grant("a"),)), two, ()) == (SeenGrant(grant("a")),)
 
 
 def test_a_name_that_was_known_stays_and_counts_for_all_of_the_pod():
@@ -191,6 +206,7 @@ def test_a_grant_is_there_when_its_container_has_any_of_the_resource():
     """The ids of one container and resource are one entry of the record, and are written together."""
     before = (SeenGrant(grant("a"), *POD_A), SeenGrant(grant("a", container="other"), *POD_A))
     assert forgotten.lost(before, Grants((grant("b"),))) == before[1:]
+    assert forgotten.lost(before, Grants((grant("a", pod="uid-2"), grant("a", name=OTHER)))) == before
     shown = {NAME: {"b": held("a")[NAME]["a"]}}
     assert forgotten.still_lost(before, listing(shown)) == before[1:]
     assert forgotten.still_lost(before, listing({OTHER: shown[NAME]})) == before

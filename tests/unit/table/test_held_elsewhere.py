@@ -12,7 +12,7 @@ from unit.table.samples import NAME, OTHER, Steps, held, resource, unit
 TEMPLATE = "example.org/{profile}"
 PROFILE = "example.org/1g"
 THIRD = "example.net/third"
-LONG = "x" * 60
+LONG = "x" * 63
 LAB, ANOTHER = "lab", "another"
 
 
@@ -238,3 +238,24 @@ def test_a_pod_with_the_same_hardware_under_two_ids_blocks_until_both_are_free()
     assert steps.seen(OTHER) == {"x": False}
     steps.settle()
     assert steps.seen(OTHER) == {"x": True}
+
+
+def test_a_ghost_of_list_gets_its_hardware_from_the_record():
+    steps = Steps(resource(), resource(OTHER))
+    steps.list(held("a"))
+    steps.scan(unit("x", name=OTHER, hardware="devices/a"))
+    assert (steps.device("a").unit.source, steps.seen(OTHER)) == ("", {"x": True})
+    steps.record(*given(unit("a")))
+    assert (steps.device("a").unit.source, steps.seen(OTHER)) == ("pci", {"x": False})
+    assert steps.seen() == {"a": False}
+
+
+def test_a_ghost_whose_id_was_cut_holds_its_device_once_the_record_is_read():
+    surplus = replica_id(LONG, 2)
+    steps = Steps()
+    steps.list(held(surplus))
+    steps.scan(unit(LONG))
+    assert steps.seen() == {LONG: True, surplus: False}
+    steps.record(*given(unit(LONG, replicas=3), ids=(surplus,)))
+    assert steps.seen() == {LONG: False, surplus: False}
+    assert health(steps, LONG, NAME) == (Health.UNHEALTHY, "HeldAs")
