@@ -114,7 +114,7 @@ def _grant(entry: Mapping[str, Any]) -> Grant:
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"not text: {value!r}")
+        raise TypeError(f"{type(value).__name__} instead of text")
     return value
 
 
@@ -123,7 +123,7 @@ def _list(value: object) -> list[Any]:
     if value is None:
         return []
     if not isinstance(value, list):
-        raise TypeError(f"not a list: {value!r}")
+        raise TypeError(f"{type(value).__name__} instead of a list")
     return value
 
 

@@ -134,7 +134,10 @@ class Settling:
 
     def stirred(self) -> None:
         """List or record told something new, or ids were handed out."""
-        if self._doubtful() not in (NO_DOUBT, self._tried):
+        doubtful = self._doubtful()
+        if not doubtful:
+            self._tried = NO_DOUBT
+        elif doubtful != self._tried:
             self._wake.set()
 
     async def run(self) -> None:

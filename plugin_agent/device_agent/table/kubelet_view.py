@@ -29,7 +29,8 @@ class KubeletView:
     """`usage`: what is or may be in use. `seen`: its grants with the names of their pods, for the node store.
 
     `life`: of the kubelet at the last look at its record. `missing`: those of `seen` from the life before that its
-    record does not have; those whose pod runs on are `usage.lost`. `decided`: when the List that decides must have begun, at least.
+    record does not have; those whose pod runs on are `usage.lost`. `decided`: when the List that decides must have
+    begun, at least.
     """
 
     usage: Usage = Usage()
