@@ -11,7 +11,6 @@ The checksum is over Go's own print of the data; nobody outside the kubelet can 
 """
 
 import base64
-import binascii
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -89,7 +88,7 @@ def parse(raw: bytes) -> tuple[Grant, ...]:
     try:
         entries = data["Data"]["PodDeviceEntries"]
         return tuple(_grant(entry) for entry in _list(entries))
-    except (KeyError, TypeError, ValueError, AttributeError, binascii.Error, DecodeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, DecodeError) as error:
         raise RecordError(f"{FILE}: its form is not known to this agent: {_short(error)}") from error
 
 

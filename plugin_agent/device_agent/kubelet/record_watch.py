@@ -100,7 +100,6 @@ class RecordWatch:
         return stamp, known if grants == known else grants
 
     def _failed(self, problem: str, *, begun: float) -> None:
-        self._stamp = None
         if problem != self._told:
             logger.warning("the kubelet's record tells nothing", extra={"error": problem})
             self._told = problem

@@ -323,9 +323,10 @@ class DeviceTable:
         changed.
         """
         self._let_go(now=now)
-        if self._scanned and self._usage.known:
+        if self._scanned:
             self._adopt(now=now)
-            self._forget_strangers()
+            if self._usage.known:
+                self._forget_strangers()
         self._look_elsewhere()
         if all(map(is_, self._judged_by(), self._judged)):
             return frozenset()

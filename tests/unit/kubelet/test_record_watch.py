@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -304,19 +305,39 @@ async def test_each_change_of_the_directory_is_a_look_until_the_end(watched: Wat
     assert watched.directory.listeners == {}
 
 
-async def test_a_burst_of_changes_is_one_look(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    disk = HangingDisk(monkeypatch)
+async def test_a_burst_of_changes_is_one_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    watched, disk = Watched(tmp_path, record_coalesce=0.3), HangingDisk(monkeypatch)
     disk.free.set()
     running = asyncio.create_task(watched.watch.run())
     await until(lambda: watched.directory.listeners)
     for n in range(20):
         watched.directory.replace(record(f"{n}"))
         watched.directory.changed()
+        await asyncio.sleep(0)
     await until(lambda: watched.readings)
-    await watched.look()  # waits for a look that is under way
     running.cancel()
     assert disk.reads == 1
     assert ids_of(watched.readings[-1]) == ["19"]
+
+
+async def test_a_change_of_anything_else_is_looked_at_once_and_is_no_news(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[object] = []
+    real = checkpoint.stamp
+    monkeypatch.setattr(checkpoint, "stamp", lambda directory: looks.append(directory) or real(directory))
+    watched.directory.replace(record("a"))
+    running = asyncio.create_task(watched.watch.run())
+    await until(lambda: watched.directory.listeners)
+    for expected in (1, 2, 3):
+        watched.directory.changed()
+        await until(lambda expected=expected: len(looks) >= expected)
+        await until(lambda: not watched.watch._turn.locked())
+    for _ in range(20):  # a look too many would come after `record_coalesce`
+        await asyncio.sleep(SETTINGS.record_coalesce / 5)
+    running.cancel()
+    assert len(looks) == 3
+    assert [ids_of(reading) for reading in watched.readings] == [["a"]]
 
 
 async def test_a_change_during_a_look_is_looked_at_after_it(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -457,7 +478,7 @@ def test_doubts_that_stay_are_looked_at_less_and_less_often() -> None:
         await after(10_000)
 
     asked = settled(story).times("List")
-    gaps = [round(later - earlier, 6) for earlier, later in zip(asked, asked[1:], strict=False)]
+    gaps = [round(later - earlier, 6) for earlier, later in pairwise(asked)]
     assert gaps == sorted(gaps)
     assert gaps[0] < 2 * ROUND
     assert gaps[-1] == round(SETTINGS.settle_max + ROUND, 6)

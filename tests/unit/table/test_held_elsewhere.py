@@ -259,3 +259,19 @@ def test_a_ghost_whose_id_was_cut_holds_its_device_once_the_record_is_read():
     steps.record(*given(unit(LONG, replicas=3), ids=(surplus,)))
     assert steps.seen() == {LONG: False, surplus: False}
     assert health(steps, LONG, NAME) == (Health.UNHEALTHY, "HeldAs")
+
+
+@pytest.mark.parametrize("restored", [False, True])
+def test_what_the_record_alone_shows_is_listed_though_list_has_never_answered(*, restored: bool):
+    steps, (grant,) = Steps(), given(unit("gone"))
+    if restored:
+        steps.restore(SeenGrant(grant, "default", "pod"))
+        steps.record(problem="torn")
+    else:
+        steps.record(grant)
+    steps.list(None)
+    steps.scan(unit("a"))
+    assert steps.seen() == {"a": True, "gone": False}
+    steps.record()
+    steps.list(None)
+    assert steps.seen() == {"a": True, "gone": False}, "nothing goes without List"
