@@ -381,11 +381,12 @@ class DeviceTable:
         changed.
         """
         usage = self._usage
-        looked_by = (usage.grants, usage.listing, usage.doubts, usage.lost, self._devices, self._ids)
+        grants = (usage.grants, usage.past, usage.lost)
+        looked_by = (*grants, usage.listing, usage.doubts, self._devices, self._ids)
         if all(map(is_, looked_by, self._looked_by)):
             return
         self._looked_by = looked_by
-        if not (usage.grants.all or usage.lost.all):
+        if not any(of.all for of in grants):
             self._elsewhere, self._stale = _NOTHING_ELSEWHERE, _NOTHING_STALE
             return
         present = tuple(device.unit for device in self._devices.values() if device.present and device.exclusive)

@@ -37,6 +37,10 @@ class Grant:
     nodes: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
 
+    def keys(self) -> Iterator[Key]:
+        """(resource, id) of each."""
+        return ((self.resource, i) for i in self.ids)
+
 
 class Granted(NamedTuple):
     """The device behind an id, which of its replicas the id is, and the boot that its nodes' numbers are of."""

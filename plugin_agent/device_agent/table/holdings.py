@@ -97,7 +97,7 @@ def elsewhere(usage: Usage, owners: Owners, present: Iterable[Unit], *, boot: st
 
 def _of_other_plugins(usage: Usage, owners: Owners, present: tuple[Unit, ...]) -> Iterator[Holding]:
     """Our devices in answers without a note, found by their nodes and by words in the answer."""
-    grants = tuple(usage.grants.without_note())
+    grants = tuple(usage.without_note())
     if not grants:
         return
     by_word: dict[str, list[Unit]] = {}

@@ -249,6 +249,29 @@ def test_a_device_in_another_plugins_answer_is_withheld_and_the_holder_named(dev
     assert steps.seen() == {"beside": True, device.id: True}
 
 
+def test_a_device_of_another_plugin_is_withheld_until_two_seconds_after_it_is_free():
+    steps = plugged(CARD)
+    steps.record(foreign(nodes=("/dev/dri/card0",)))
+    steps.list({})
+    steps.record()
+    assert steps.seen() == {"card": False}
+    steps.now += 1
+    steps.record()
+    assert steps.seen() == {"card": True}
+
+
+def test_a_node_is_withheld_until_two_seconds_after_it_is_free():
+    steps = plugged(adapter("AAA", USB0))
+    take(steps, "AAA")
+    steps.scan(adapter("CCC", USB0))
+    steps.list({})
+    steps.record()
+    assert steps.seen()["CCC"] is False
+    steps.now += 1
+    steps.record()
+    assert steps.seen()["CCC"] is True
+
+
 def test_the_holder_of_another_plugins_answer_is_named_as_list_names_it():
     steps = plugged(CARD)
     steps.list(held("x1", name="example.net/x"))

@@ -178,6 +178,33 @@ def test_a_list_alone_does_not_free_what_the_record_has():
     assert steps.seen(OTHER) == {"x": False}
 
 
+@pytest.mark.parametrize("owner", [LAB, ANOTHER])
+def test_a_record_alone_does_not_free_hardware(owner: str):
+    grants = given(unit("a"), owner=owner)
+    steps = restarted(resource(OTHER), grants=grants)
+    steps.scan(unit("x", name=OTHER, hardware="devices/a"))
+    for _ in range(3):
+        steps.record()
+        steps.list(held("a"))
+    assert steps.seen(OTHER) == {"x": False}
+    steps.settle()
+    assert steps.seen(OTHER) == {"x": True}
+
+
+@pytest.mark.parametrize("owner", [LAB, ANOTHER])
+def test_hardware_is_offered_two_seconds_after_neither_has_it(owner: str):
+    """After a forced deletion both lack it while the process still runs."""
+    steps = restarted(resource(OTHER), grants=given(unit("a"), owner=owner))
+    steps.scan(unit("x", name=OTHER, hardware="devices/a"))
+    steps.list({})
+    steps.record()
+    assert steps.seen(OTHER) == {"x": False}
+    assert "in use as a of example.com/dev" in steps.device("x", name=OTHER).message
+    steps.now += 1
+    steps.record()
+    assert steps.seen(OTHER) == {"x": True}
+
+
 @pytest.mark.parametrize("answer", [None, {}, held("b")])
 def test_what_nobody_has_blocks_nothing(answer):
     steps = restarted(resource(OTHER), grants=given(unit("b"), owner=ANOTHER), answer=answer)

@@ -202,6 +202,21 @@ def test_what_an_earlier_process_knew_counts_until_the_record_is_read():
     assert told(record(1)).restored(grants("a")).grants == Grants()
 
 
+def test_grants_that_left_the_record_are_known_until_their_ids_are_free():
+    usage = told(lists(1, "a", "b"), record(2, "a", "b"))
+    assert usage.past == Grants()
+    usage = record(3, "b")(usage)
+    assert usage.past == grants("a")
+    usage = record(4, "a", "b")(usage)
+    assert usage.past == Grants(), "it is there again"
+    usage = lists(7)(record(6, "b")(usage))
+    assert (usage.past, usage.who(*A)) == (grants("a"), ("the pod with uid uid-a",))
+    usage = record(8)(usage)
+    assert usage.past == grants("a", "b")
+    assert record(8.5)(usage).past is usage.past
+    assert record(9)(usage).past == Grants()
+
+
 @pytest.mark.parametrize(
     "step",
     [lists(20, "a"), record(20, "a"), torn(), record(30, "a", sent=25), lists(2, "b")],
