@@ -8,10 +8,10 @@ The table is the only writer. Its state consists of frozen values. Each rule is 
 module beside it:
 
     presence    a scan             -> devices (`device.Device`) and their ids (`lists.Ids`)
-    usage       List, Allocate     -> what may be in use (`usage.Usage`)
+    usage       List, the record   -> what may be in use (`usage.Usage`)
     retention   told, usage        -> ids that may be dropped: never one that may be allocated
-    adoption    usage, claims      -> devices for ids that are in use and in no list
-    holdings    usage, claims      -> hardware in use under another name or id
+    adoption    usage              -> devices for ids that are in use and in no list
+    holdings    usage              -> hardware in use under another name or id
     gone        selection, entries -> why a device is no longer offered
     offering    all of these       -> how each device stands (`device.Standing`)
     lists       devices, standings -> the list of each name (`lists.ResourceList`)

@@ -191,9 +191,11 @@ class Usage:
         if named := self.holders_of(resource, device_id):
             return tuple(str(holder) for holder in named)
         key = (resource, device_id)
-        grants = self.grants.by_key.get(key) or self.past.by_key.get(key) or self.lost.by_key.get(key, ())
-        names = (self.names.get(grant.pod, f"the pod with uid {grant.pod}") for grant in grants)
-        return tuple(dict.fromkeys(names))
+        return self._pods(self.grants.by_key.get(key) or self.past.by_key.get(key) or self.lost.by_key.get(key, ()))
+
+    def forgotten_holders(self, resource: str, device_id: str) -> tuple[str, ...]:
+        """For an admin: the pods that have the id without the kubelet's knowledge."""
+        return self._pods(self.lost.by_key.get((resource, device_id), ()))
 
     def shown(self, key: Key) -> bool:
         """Whether the last List or the record has the id."""
@@ -233,6 +235,10 @@ class Usage:
     def left_over(self) -> frozenset[Key]:
         """Ids in the record that the last List lacks: of ended pods until the next write, or of init containers."""
         return frozenset(key for key in self.grants.by_key if not self._in_list(key))
+
+    def _pods(self, grants: Iterable[Grant]) -> tuple[str, ...]:
+        names = (self.names.get(grant.pod, f"the pod with uid {grant.pod}") for grant in grants)
+        return tuple(dict.fromkeys(names))
 
     def _in_list(self, key: Key) -> bool:
         return bool(self.holders_of(*key))

@@ -108,6 +108,19 @@ def test_a_pod_that_ended_while_the_kubelet_was_down_has_lost_nothing():
     assert steps.seen() == {"a": True, "b": True}
 
 
+def test_a_pod_that_was_given_it_a_second_time_is_not_the_one_to_delete():
+    steps, grant = running()
+    steps.record(life=NEW)
+    again = Grant("uid-b", "main", NAME, ("a",), note=grant.note)
+    steps.record(again, life=NEW)
+    steps.list({NAME: {"a": held("b")[NAME]["b"]}}, pods=[POD_A])
+    steps.scan(unit("a"), unit("b", numa_node=1))  # all are judged anew
+    state = steps.device("a")
+    assert state.reason == "KubeletForgot"
+    assert "default/pod-a" in state.message
+    assert "pod-b" not in state.message
+
+
 def test_the_rest_of_the_replicas_is_offered():
     steps, _ = torn(replicas=3)
     assert steps.seen() == {"a": False, "a::1": True, "a::2": True, "b": True}

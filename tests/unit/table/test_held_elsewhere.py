@@ -149,7 +149,6 @@ def test_the_holder_is_named_by_its_uid_until_list_tells_its_name():
     steps.scan(unit("x", name=OTHER, hardware="devices/a"))
     assert "uid-a" in steps.device("x", name=OTHER).message
     steps.list(held("a"))
-    steps.scan(unit("x", name=OTHER, hardware="devices/a", problem=("CompanionMissing", "new")))
     assert "default/pod-a" in steps.device("x", name=OTHER).message
 
 

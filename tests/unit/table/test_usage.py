@@ -215,6 +215,7 @@ def test_grants_that_left_the_record_are_known_until_their_ids_are_free():
     assert usage.past == grants("a", "b")
     assert record(8.5)(usage).past is usage.past
     assert record(9)(usage).past == Grants()
+    assert lists(9)(torn()(usage)).past == Grants()
 
 
 @pytest.mark.parametrize(
