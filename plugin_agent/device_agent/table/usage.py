@@ -87,7 +87,7 @@ class Usage:
         last = max(self.begun or 0.0, self.recorded or 0.0)
         gone = (key for key in self.listed_keys() if not after.shown(key))
         doubts = {**{key: Doubt(last, shown=True) for key in gone}, **self.doubts}
-        return after.with_doubts(doubts, read=None, resent=None)._with_past(())
+        return after.with_doubts(doubts, read=None, resent=None)._keeping(())
 
     def read(self, grants: Grants, *, at: float, resent: float | None) -> "Usage":
         """After the record was read, which was begun at `at`. `resent`: when one of our lists was last sent."""
@@ -96,7 +96,7 @@ class Usage:
         gone = (key for key in self.grants.by_key if not after.shown(key)) if grants is not self.grants else ()
         doubts = {**{key: Doubt(self.recorded or at, shown=True) for key in gone}, **self.doubts}
         before = self.grants.all if grants is not self.grants else ()
-        return after.with_doubts(doubts, read=at, resent=resent)._with_past(before)
+        return after.with_doubts(doubts, read=at, resent=resent)._keeping(before)
 
     def unreadable(self, problem: str) -> "Usage":
         """The record is there and tells nothing. What it told last counts until it can be read again."""
@@ -133,7 +133,7 @@ class Usage:
                     left[key] = after
         return self if left == self.doubts else replace(self, doubts=left)
 
-    def _with_past(self, before: tuple[Grant, ...]) -> "Usage":
+    def _keeping(self, before: tuple[Grant, ...]) -> "Usage":
         """`before`: grants of the record until now."""
         there, left = self.grants.by_key, (*self.past.all, *before)
         kept = tuple(
