@@ -24,7 +24,7 @@ _KUBELET = Path("/var/lib/kubelet")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit status."""
+    """Runs a command. Returns the exit status."""
     options = _parser().parse_args(arguments)
     command = {"serve": _serve, "scan": _scan}[options.command]
     try:
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # whoever read us has seen enough; a later flush must not complain
+        # the reader has closed the pipe; the last flush must not fail
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 
@@ -112,7 +112,7 @@ def _serve_arguments(serve: argparse.ArgumentParser) -> None:
         help=f"address of /healthz, /readyz and /metrics (default: :{names.AGENT_PORT})",
     )
     _output_arguments(serve)
-    # for tests and try-outs
+    # for tests
     serve.add_argument("--features-dir", type=Path, default=Path(names.FEATURES_DIR), help=argparse.SUPPRESS)
     serve.add_argument("--api-server", metavar="URL", help=argparse.SUPPRESS)
     serve.add_argument("--token-file", type=Path, metavar="FILE", help=argparse.SUPPRESS)
@@ -159,7 +159,7 @@ def _own_pod() -> tuple[str, str] | None:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    # before gRPC is imported: the agent never forks, and the C core's own lines are no log of ours
+    # set before gRPC is imported: the agent never forks, and the C core must not write into our log
     os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     # nearly all that imports make stays: collecting in between is a tenth of the start, for nothing

@@ -1,7 +1,7 @@
-"""Wiring: which tasks the agent runs, what wakes them, in which order they start and stop. Nothing is decided here.
+"""Wires the agent: which tasks run, what wakes them, in which order they start and stop. It decides nothing.
 
-Start: configuration, one short question to PodResources, one scan, then the kubelet. From then on every change
-goes the same way: event -> device table -> the registrations of the resources whose list changed, probes, report.
+Start: configuration, one short question to PodResources, one scan, then the kubelet. From then on every change goes the
+same way: event -> device table -> the registrations of the resources whose list changed, probes, report.
 """
 
 import asyncio
@@ -135,7 +135,7 @@ class Agent:
         )
 
     async def run(self) -> None:
-        """Returns after SIGTERM or SIGINT, when everything has been put away."""
+        """Returns after SIGTERM or SIGINT, when everything has been stopped and written."""
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -164,7 +164,7 @@ class Agent:
         await self._put_away()
 
     def prepare(self) -> None:
-        """Makes the parts that need a running loop; nothing works yet."""
+        """Makes the parts that need a running loop. Starts no task."""
         options, settings = self._options, self._settings
         self._directory = KubeletDirectory(options.kubelet_dir, poll_seconds=settings.directory_poll)
         self._directory.listen(self, self._kubelet_looked_at)
@@ -198,7 +198,7 @@ class Agent:
         )
 
     async def _report(self) -> None:
-        """Waits for the first scan: the old inventory is better than an empty one."""
+        """Waits for the first scan, then reports: the old inventory is better than an empty one."""
         assert self._reporter is not None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._settings.report_wait):
@@ -209,7 +209,7 @@ class Agent:
 
     def _stop_soon(self, stop: asyncio.Event) -> None:
         logger.info("stopping")
-        # whatever hangs: the kubelet would send SIGKILL, and the node waits for us meanwhile
+        # ends the process even if something hangs: otherwise the node waits until the kubelet sends SIGKILL
         killer = threading.Timer(self._settings.stop_within, logs.exit_now, (0,))
         killer.daemon = True
         killer.start()
@@ -253,7 +253,7 @@ class Agent:
         self._holders.soon()
 
     async def _first_holders(self) -> None:
-        """Held ids must be in the first list, found or not. But the kubelet is not kept waiting."""
+        """Asks who holds what, because the first list must have all held ids. The kubelet does not wait long for it."""
         try:
             async with asyncio.timeout(self._settings.holders_first):
                 await asyncio.gather(self._record.look(), self._holders.ask())
@@ -301,7 +301,7 @@ class Agent:
         self._settling.stirred()
 
     def _changed(self, names: frozenset[str]) -> None:
-        """The lists of these resources changed, came or went."""
+        """The lists of these resources changed, appeared or disappeared."""
         for keeper in self._keepers:
             keeper.stirred()
         if self._offering and not self._stopping:
@@ -332,7 +332,9 @@ class Agent:
         )
 
     def _wait_for(self, name: str) -> str:
-        """A driver that starts may take its time. One that hangs is known by its deadline, and is not waited for."""
+        """What the registration of this name waits for, or ''. A driver may start slowly; after its deadline it counts
+        as hanging, and nothing waits for it.
+        """
         kinds = {devices.kind for devices in self._table.entry(name).devices}
         awaited = (d.driver for d in self._drivers if d.awaited and d.kind in kinds)
         return next((f"{driver} has not answered yet" for driver in awaited), "")
@@ -363,7 +365,7 @@ class Agent:
         missing = self._missing()
         self._metrics.publish(counts, missing=missing)
         if not missing and not self._settled:
-            # What is here now stays. A full collection over it takes tens of milliseconds, in which a pod would wait.
+            # These objects stay. A full collection over them takes tens of milliseconds, in which a pod would wait.
             gc.collect()
             gc.freeze()
             self._settled = True
@@ -371,7 +373,7 @@ class Agent:
             self._reporter.changed()
 
     def _missing(self) -> tuple[str, ...]:
-        """What keeps the agent from being ready: neither the API server nor a device's health."""
+        """What keeps the agent from being ready. The API server and the health of devices do not."""
         if self._scans.in_force is None:
             return (self._configuration.error or "the first scan is not done",)
         return self._served.missing()

@@ -1,12 +1,11 @@
-"""What an agent is started with: the command line, the pod's environment, and the driver libraries that it may load."""
+"""What an agent is started with: the command line, the pod's environment, the driver libraries that it may load."""
 
 from pathlib import Path
 
 from device_agent.contract.values import dataclass
 from device_agent.discovery.driver_library import DriverSetup
 from device_agent.nvml.access import parse as parse_access
-from device_agent.nvml.nvidia import Nvidia
-from device_agent.nvml.report import Wanted
+from device_agent.nvml.setup import Nvidia, Wanted
 from device_agent.report.api_client import ApiServer
 from device_agent.report.inventory import AgentIdentity
 from device_agent.runtime.settings import Settings
@@ -47,5 +46,5 @@ class Options:
 
     @property
     def owner(self) -> str:
-        """What this object's agents have in common on a node: their sockets and kept files are told apart by it."""
+        """Identifies this object's agents on a node: the names of their sockets and kept files are made from it."""
         return self.identity.config_uid or "local"

@@ -29,7 +29,7 @@ EXIT_CONFIG = 2
 
 
 def run(config_path: Path, host_root: Path, *, driver_root: Path = Path("/")) -> int:
-    """Prints the scan as JSON on stdout. Exit code 2, with lines on stderr, for a configuration or root of no use."""
+    """Prints the scan as JSON on stdout. Returns 2, with lines on stderr, if the configuration or root is unusable."""
     try:
         document = parse(_read(config_path))
     except OSError as error:
@@ -48,17 +48,17 @@ def run(config_path: Path, host_root: Path, *, driver_root: Path = Path("/")) ->
         return EXIT_CONFIG
     view = _ask_nvml(document, roots, driver_root)
     drivers = {attributes.NVML: opener(view, document)} if view else {}
-    # ASCII alone: names on a file system need not be text, nor a terminal speak UTF-8
+    # ASCII alone: a file name may not be text, and the terminal may not use UTF-8
     print(json.dumps(scan_json(document, roots, drivers=drivers, errors=_nvml_errors(view)), indent=1))
     return 0
 
 
 def _read(path: Path) -> bytes:
-    """The file's bytes; what may never end, such as a fifo or /dev/zero, is not even opened.
+    """The file's bytes. A file that may never end, such as a FIFO or /dev/zero, is not opened.
 
     Raises:
         OSError: it cannot be read.
-        ContractError: it is no file, or a longer one than any configuration.
+        ContractError: it is not a regular file, or longer than a configuration may be.
     """
     if not stat.S_ISREG(path.stat().st_mode):
         raise ContractError("it is not a regular file")
@@ -70,14 +70,14 @@ def _read(path: Path) -> bytes:
 
 
 def _ask_nvml(document: Document, roots: Roots, driver_root: Path) -> NvmlView | None:
-    """One look, where the document asks for NVIDIA devices."""
+    """One look, if the document asks for NVIDIA devices."""
     if not any(entry.nvml for resource in document.resources for entry in resource.devices):
         return None
-    logging.getLogger("device_agent").addHandler(logging.NullHandler())  # what it would say stands in the answer
+    logging.getLogger("device_agent").addHandler(logging.NullHandler())  # the answer has what it would log
     from device_agent.nvml.session import NvmlSession  # noqa: PLC0415 a scan loads what it needs
 
     async def ask() -> NvmlView:
-        # nobody else waits: a driver that starts takes its time
+        # nothing else waits, so a driver may start slowly
         settings = replace(Settings(), nvml_deadline=Settings().scan_deadline, nvml_slow=math.inf)
         access = parse_access(os.environ.get(ENV_DRIVER_ACCESS, ""))
         session = NvmlSession(driver_root=driver_root, roots=roots, settings=settings, events=False, access=access)
@@ -93,8 +93,8 @@ def scan_json(
 ) -> dict[str, Any]:
     """One scan and its selection as plain JSON values: devices, excluded, refused, notes, errors.
 
-    `drivers`: what libraries have told, by source; `errors`: what they could not tell; `notes`: why an entry finds
-    nothing.
+    `drivers`: sources made from the answers of driver libraries, by kind. `errors`: what these libraries could not
+    tell. The `notes` say why an entry finds nothing.
     """
     scanner = Scanner(roots)
     findings = scanner.scan(document, drivers=drivers)

@@ -1,6 +1,7 @@
-"""A fake API server for one kind of object: what the agent's reporter meets, and what it may not send.
+"""A fake API server for one kind of object: what the agent's reporter needs, and which requests are not allowed.
 
-Status as a sub-resource by merge patch, 404 and 409, any answer on order. The real one is used at the operator's level.
+It has status as a sub-resource by merge patch, 404 and 409, and any answer on order. The operator's level uses a real
+one.
 """
 
 import json

@@ -26,11 +26,14 @@ FAST = {
     "holders_poll_max": 0.3,
     "holders_soon": 0.05,
     "allocatable_poll": 0.5,
+    "settle_first": 0.1,
+    "settle_wait": 2.05,
+    "settle_max": 2.0,
     "report_first": 0.05,
     "report_interval": 0.1,
     "report_spread": 0.4,
 }
-"""What the tests wait for, at a tenth of the time. Deadlines keep their real values."""
+"""Intervals at about a tenth of their real values. Deadlines keep their real values."""
 
 
 def document(*resources: dict[str, Any]) -> dict[str, Any]:
@@ -38,7 +41,7 @@ def document(*resources: dict[str, Any]) -> dict[str, Any]:
 
 
 NO_GRACE = {"removalGraceSeconds": 0}
-"""A device that is gone goes as soon as nobody can have it."""
+"""A vanished device is dropped as soon as no pod can hold it."""
 
 
 def simulated(name: str = "example.com/sim", count: int = 4, **fields: Any) -> dict[str, Any]:
@@ -61,6 +64,7 @@ class Node:
         for path in (self.plugins, self.host / "dev", self.host / "sys", self.host / "proc", self.mount):
             path.mkdir(parents=True)
         self._mounts = 0
+        self._devices = 0
 
     @property
     def config(self) -> Path:
@@ -81,10 +85,11 @@ class Node:
         return hashlib.sha256(raw).hexdigest()
 
     def device(self, name: str) -> Path:
-        """Makes /dev/<name>, a character device."""
+        """Makes /dev/<name>, a character device with a number of its own."""
         path = self.host / "dev" / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        os.mknod(path, 0o660 | stat.S_IFCHR, os.makedev(1, 3))
+        self._devices += 1
+        os.mknod(path, 0o660 | stat.S_IFCHR, os.makedev(240, self._devices))
         return path
 
     def sockets(self) -> set[str]:
@@ -180,7 +185,7 @@ class AgentProcess:
         return None
 
     def terminate(self) -> int:
-        """The exit status after SIGTERM. An agent that has put everything away says so: `stopped`."""
+        """The exit status after SIGTERM. An agent that has stopped cleanly logs `stopped`."""
         self.process.send_signal(signal.SIGTERM)
         status = self.process.wait(10)
         self._reader.join(5)

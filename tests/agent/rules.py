@@ -1,6 +1,7 @@
-"""What the kubelet asks of a plugin's messages: what it refuses itself, and what it takes and then suffers from.
+"""What the kubelet demands of a plugin's messages: what it refuses, and what it accepts although it does harm.
 
-Apart from the stand-in, as these rules are the contract's and not one kubelet's state: each looks at one message alone.
+These rules are apart from the stand-in because they belong to the contract, not to a kubelet's state. Each looks at one
+message alone.
 """
 
 import re
@@ -13,7 +14,7 @@ _DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-
 
 
 def refusal(request: dp.RegisterRequest) -> str:
-    """The text with which Register refuses it, or ''."""
+    """The text with which Register refuses the request, or ''."""
     if request.version != "v1beta1":
         return (
             f'requested API version "{request.version}" is not supported by kubelet. Supported version is ["v1beta1"]'
@@ -42,7 +43,7 @@ def devices(answer: dp.ListAndWatchResponse) -> Mapping[str, tuple[str, tuple[in
 
 
 def list_violations(name: str, answer: dp.ListAndWatchResponse) -> Iterator[str]:
-    """What is wrong with a list by itself, and the kubelet does not say."""
+    """Errors of a list by itself that the kubelet does not report."""
     seen: set[str] = set()
     for device in answer.devices:
         if device.ID in seen:

@@ -1,8 +1,8 @@
-"""A stand-in for the kubelet that is as strict as the real one, and tells on an agent that breaks the contract.
+"""A stand-in for the kubelet that is as strict as the real one, and notes how an agent breaks the contract.
 
 It does what kubelet pkg/kubelet/cm/devicemanager does: wipes the sockets at its start, checks Register, dials the
-plugin inside it, asks for the options, opens one device stream and never another, keeps a checkpoint of ids. What
-an agent must never do and the kubelet does not say is collected in `violations`.
+plugin inside it, asks for the options, opens one device stream and never another, keeps a checkpoint of ids.
+`violations` has what an agent must never do, but the kubelet does not report.
 """
 
 import contextlib
@@ -64,7 +64,7 @@ class Kubelet:
         self.clients: dict[str, Client] = {}
         self.devices: dict[str, Mapping[str, tuple[str, tuple[int, ...]]]] = {}
         self.lists: dict[str, list[tuple[float, dict[str, str]]]] = {}
-        self.checkpoint = Checkpoint()
+        self.checkpoint = Checkpoint(directory / "kubelet_internal_checkpoint")
         self.in_flight: set[str] = set()
         self.fail_register: str | None = None
         self.hang_register: threading.Event | None = None
@@ -85,6 +85,7 @@ class Kubelet:
         for path in self.directory.iterdir():
             if stat.S_ISSOCK(path.lstat().st_mode):
                 path.unlink()
+        self.checkpoint.load()
         self._alive = True
         self._life += 1
         self._serve(self.socket, (rpc.REGISTER, self._register))
@@ -131,7 +132,7 @@ class Kubelet:
         self.start()
 
     def replace_socket(self) -> None:
-        """Another kubelet.sock under the same name, the plugins' sockets and streams left alone."""
+        """Makes another kubelet.sock of the same name. The plugins' sockets and streams stay."""
         self._servers[0].stop(0).wait()
         self.socket.unlink(missing_ok=True)
         self._servers.pop(0)
@@ -233,11 +234,10 @@ class Kubelet:
                 self._tell(f"{name}: {sorted(missing)} dropped while allocated")
             history = self.lists.setdefault(name, [])
             health = {i: h for i, (h, _) in found.items()}
-            if client.listed and self.devices.get(name) == found:
-                self._tell(f"{name}: the same list sent again")
             client.listed = True
             self.devices[name] = found
             history.append((time.monotonic(), health))
+            self.checkpoint.write()
 
     def _tell(self, violation: str) -> None:
         with self._lock:
@@ -266,14 +266,17 @@ class Kubelet:
         with self._lock:
             return self.checkpoint.held(name)
 
-    def admit(self, pod: str, resource: str, count: int, *, container: str = "main") -> dp.ContainerAllocateResponse:
-        """What the container gets.
+    def admit(
+        self, pod: str, resource: str, count: int, *, container: str = "main", init: bool = False
+    ) -> dp.ContainerAllocateResponse:
+        """What the container gets. `init`: it is a plain init container.
 
         Raises:
             PodRejectedError: with the text that the pod's status would show.
         """
         with self._lock:
             client = self.clients.get(resource)
+            self.checkpoint.drop_ended()
             free = sorted(self.healthy(resource) - self.held(resource))
         if client is None:
             raise PodRejectedError(f"no healthy devices present; cannot allocate unhealthy devices {resource}")
@@ -297,7 +300,8 @@ class Kubelet:
         if not answer.container_responses:
             raise PodRejectedError("no containers return in allocation response")
         with self._lock:
-            self.checkpoint.assign(("default", pod, container), resource, ids)
+            given = answer.container_responses[0].SerializeToString()
+            self.checkpoint.assign(("default", pod), container, resource, ids, answer=given, init=init)
         return answer.container_responses[0]
 
     def _preferred(self, client: Client, free: list[str], count: int) -> list[str]:
@@ -317,11 +321,13 @@ class Kubelet:
 
     def ids_of(self, pod: str, resource: str, *, container: str = "main") -> list[str]:
         with self._lock:
-            return list(self.checkpoint.get(("default", pod, container), {}).get(resource, ()))
+            uid = self.checkpoint.begin(("default", pod))
+            entries = [e for e in self.checkpoint.of(uid) if (e.container, e.resource) == (container, resource)]
+            return [i for entry in entries for i in entry.ids]
 
     def delete(self, pod: str) -> None:
         with self._lock:
-            self.checkpoint.forget(pod)
+            self.checkpoint.end(pod)
 
     def _list(self, _: pr.ListPodResourcesRequest, context: grpc.ServicerContext) -> pr.ListPodResourcesResponse:
         self.list_calls += 1
@@ -350,7 +356,7 @@ class Kubelet:
     # Other plugins
 
     def take_over(self, name: str, *ids: str) -> None:
-        """Another plugin registers under the name: it has the endpoint, and the one before is told nothing."""
+        """Another plugin registers under the name. It gets the endpoint; the plugin before is not told."""
         channel = grpc.insecure_channel(f"unix:{self.directory}/foreign.sock")
         client = Client(endpoint="foreign.sock", options=dp.DevicePluginOptions(), channel=channel, life=self._life)
         client.ended.set()
@@ -359,7 +365,7 @@ class Kubelet:
             self.devices[name] = dict.fromkeys(ids, ("Healthy", ()))
 
     def leave(self, name: str) -> None:
-        """The plugin that has the name goes: its devices are unhealthy, and nobody else's are asked for."""
+        """The plugin of the name goes. Its devices become unhealthy; no other plugin is asked."""
         with self._lock:
             client = self.clients.pop(name)
             self.devices[name] = {i: ("Unhealthy", n) for i, (_, n) in self.devices[name].items()}

@@ -1,4 +1,4 @@
-"""The checked-in messages are what the checked-in compiler makes of the .proto files, and mean what the kubelet says."""
+"""The checked-in messages are what the checked-in compiler makes of the .proto files, with the kubelet's wire form."""
 
 import subprocess
 from pathlib import Path

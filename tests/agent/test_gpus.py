@@ -1,4 +1,4 @@
-"""What an agent on a node with NVIDIA GPUs prefers, measures and labels. The driver is a fake, all else is real."""
+"""Preference, telemetry and labels on a node with NVIDIA GPUs. The driver is a fake; all else is real."""
 
 from itertools import combinations
 from pathlib import Path
@@ -59,7 +59,7 @@ def test_containers_get_the_gpus_with_the_most_links_between_them(
         assert sum(CUBE_MESH.get(pair, 0) for pair in combinations(got, 2)) == links, f"{pod}: {got}"
 
 
-def test_a_lost_gpu_is_preferred_by_nobody(gpus: GpuNode, kubelet: Kubelet) -> None:
+def test_a_lost_gpu_is_never_preferred(gpus: GpuNode, kubelet: Kubelet) -> None:
     scenario = gpus.with_gpus(linked(a100s(8), CUBE_MESH))
     number = {gpu.uuid: n for n, gpu in enumerate(scenario.gpus)}
     gpus.node.configure(document(nvidia()))
@@ -115,7 +115,7 @@ def test_telemetry_is_off_unless_asked_for(gpus: GpuNode, kubelet: Kubelet) -> N
     assert "device_agent_gpu" not in agent.get("/metrics")[1]
 
 
-def test_a_driver_that_hangs_keeps_no_scrape_waiting(gpus: GpuNode, kubelet: Kubelet) -> None:
+def test_a_hanging_driver_does_not_delay_a_scrape(gpus: GpuNode, kubelet: Kubelet) -> None:
     scenario = gpus.with_gpus(a100s(1))
     gpus.node.configure(document(nvidia()))
     agent = gpus.start("--device-metrics=Prometheus")
@@ -161,9 +161,7 @@ def test_node_features_follow_the_gpus_and_go_with_the_resource(
     assert list(folder.iterdir()) == []
 
 
-def test_gpus_that_a_pod_holds_are_shared_with_nobody_after_a_rename_and_a_restart(
-    gpus: GpuNode, kubelet: Kubelet
-) -> None:
+def test_held_gpus_are_not_offered_again_after_a_rename_and_a_restart(gpus: GpuNode, kubelet: Kubelet) -> None:
     shared = "nvidia.com/gpu.shared"
     gpus.with_gpus(a100s(4))
     gpus.node.configure(document(nvidia()))

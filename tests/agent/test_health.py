@@ -1,4 +1,4 @@
-"""Health as the kubelet and the inventory see it: what makes a device Unhealthy, what survives, what ends it."""
+"""Health as the kubelet and the inventory see it: what makes a device Unhealthy, what survives, what clears it."""
 
 import os
 from pathlib import Path
@@ -23,7 +23,7 @@ ACKNOWLEDGE = "device-operator.io/acknowledge"
 
 
 class Widgets:
-    """Objects of a class with a file `state`, which is what their driver says of them."""
+    """Objects of a class with a file `state` that their driver writes."""
 
     def __init__(self, node: Node, count: int) -> None:
         self._sys = node.host / "sys"
@@ -59,7 +59,7 @@ def gpus(name: str = GPU, **health: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def driver(node: Node, tmp_path: Path) -> Scenario:
-    """Four GPUs whose driver says what is to be done (0: nothing)."""
+    """Four GPUs. Their driver reports a recovery action (0: none)."""
     return shown(node, tmp_path / "driver", a100s(4))
 
 
@@ -82,7 +82,7 @@ def reporting(start: Start, api: ApiServer, *arguments: str, **settings: float) 
 
 
 def told(api: ApiServer, device_id: str) -> dict[str, Any]:
-    """What the inventory says of a device, times and attributes aside."""
+    """The inventory's entry of a device."""
     devices = api.objects.get(INVENTORY, {}).get("status", {}).get("devices", ())
     return next((d for d in devices if d["id"] == device_id), {})
 
@@ -100,7 +100,7 @@ def kept(node: Node) -> Path:
 # Any device
 
 
-def test_a_device_that_matches_unhealthy_when_goes_with_all_its_replicas_and_returns(
+def test_a_device_that_matches_unhealthy_when_is_unhealthy_with_all_replicas_until_it_does_not(
     node: Node, kubelet: Kubelet, start: Start
 ) -> None:
     driver = Widgets(node, 3)
@@ -162,7 +162,7 @@ def test_a_vanished_device_that_nobody_holds_is_dropped_after_its_grace(
 # GPUs
 
 
-def test_a_fatal_xid_is_told_with_meaning_and_advice(
+def test_a_fatal_xid_is_reported_with_meaning_and_advice(
     node: Node, kubelet: Kubelet, start: Start, api: ApiServer, driver: Scenario
 ) -> None:
     node.configure(document(gpus()))
@@ -178,7 +178,7 @@ def test_a_fatal_xid_is_told_with_meaning_and_advice(
 
 
 def preferred(kubelet: Kubelet, size: int) -> set[str]:
-    """Asked by a kubelet that has not heard of any failure."""
+    """The preference for a kubelet that does not know of any failure."""
     container = dp.ContainerPreferredAllocationRequest(
         available_deviceIDs=[uuid(n) for n in range(4)], allocation_size=size
     )
@@ -205,9 +205,7 @@ def test_a_gpu_that_is_lost_while_the_kubelet_chooses_is_not_preferred(
     assert len(preferred(kubelet, 4)) == 4
 
 
-def test_it_is_healthy_again_when_the_driver_has_had_its_reset(
-    node: Node, kubelet: Kubelet, start: Start, driver: Scenario
-) -> None:
+def test_a_gpu_is_healthy_again_after_its_reset(node: Node, kubelet: Kubelet, start: Start, driver: Scenario) -> None:
     node.configure(document(gpus(recoveryThreshold=2)))
     agent = start(*on(driver))
     kubelet.wait_for(GPU, 4)
@@ -221,7 +219,7 @@ def test_it_is_healthy_again_when_the_driver_has_had_its_reset(
     until(lambda: len(kubelet.healthy(GPU)) == 4, what="healthy again")
 
 
-def test_it_is_healthy_again_after_a_reload_of_the_driver(
+def test_a_gpu_is_healthy_again_after_a_reload_of_the_driver(
     node: Node, kubelet: Kubelet, start: Start, driver: Scenario
 ) -> None:
     node.configure(document(gpus()))
@@ -260,7 +258,7 @@ def healthy_ids(listed: dict[str, Any]) -> set[str]:
     return {i for i, health in listed.items() if health == "Healthy"}
 
 
-def test_a_reboot_of_the_node_is_a_fresh_start(node: Node, kubelet: Kubelet, start: Start, driver: Scenario) -> None:
+def test_a_reboot_of_the_node_clears_failures(node: Node, kubelet: Kubelet, start: Start, driver: Scenario) -> None:
     boot = node.host / "proc/sys/kernel/random/boot_id"
     boot.parent.mkdir(parents=True)
     boot.write_text("first\n")
@@ -276,7 +274,7 @@ def test_a_reboot_of_the_node_is_a_fresh_start(node: Node, kubelet: Kubelet, sta
     kubelet.wait_for(GPU, 4)
 
 
-def test_a_gpu_that_broke_under_a_deleted_object_is_broken_under_the_one_that_is_made_anew(
+def test_a_failure_under_a_deleted_object_is_known_to_the_recreated_one(
     node: Node, kubelet: Kubelet, start: Start, driver: Scenario
 ) -> None:
     node.configure(document(gpus()))
@@ -294,7 +292,7 @@ def acknowledgement(api: ApiServer) -> str:
     return api.objects.get(INVENTORY, {}).get("status", {}).get("acknowledgement", "")
 
 
-def test_an_acknowledgement_on_the_inventory_gives_the_gpu_back(
+def test_an_acknowledgement_on_the_inventory_makes_the_gpu_healthy(
     node: Node, kubelet: Kubelet, start: Start, api: ApiServer, driver: Scenario
 ) -> None:
     node.configure(document(gpus()))
@@ -317,7 +315,7 @@ def test_an_acknowledgement_on_the_inventory_gives_the_gpu_back(
     assert {path for _, _, path, _ in reads} == {f"{OBJECTS}/{INVENTORY}"}
 
 
-def test_an_acknowledgement_of_the_first_of_two_failures_leaves_the_second(
+def test_acknowledging_the_first_of_two_failures_leaves_the_second(
     node: Node, kubelet: Kubelet, start: Start, api: ApiServer, driver: Scenario
 ) -> None:
     node.configure(document(gpus()))
@@ -355,7 +353,7 @@ def test_an_xid_that_the_resource_ignores_is_no_failure(
     until(lambda: len(kubelet.healthy(GPU)) == 4, what="quiet again")
 
 
-def test_a_driver_that_hangs_makes_devices_unknown_and_takes_none_away(
+def test_a_hanging_driver_makes_devices_unknown_but_they_stay_offered(
     node: Node, kubelet: Kubelet, start: Start, api: ApiServer, driver: Scenario
 ) -> None:
     node.configure(document(gpus(failureThreshold=1)))
@@ -375,7 +373,7 @@ def health_error(api: ApiServer) -> str:
     return api.objects.get(INVENTORY, {}).get("status", {}).get("healthError", "")
 
 
-def test_health_that_cannot_be_kept_is_told_and_stops_nothing(
+def test_a_store_that_cannot_keep_health_is_reported_and_stops_nothing(
     node: Node, kubelet: Kubelet, start: Start, api: ApiServer, driver: Scenario
 ) -> None:
     kept(node).parent.parent.mkdir()
@@ -393,7 +391,7 @@ def test_health_that_cannot_be_kept_is_told_and_stops_nothing(
     until(lambda: health_error(api) == "", what="told no more: it has been read by now")
 
 
-def test_health_that_cannot_be_read_is_told_for_as_long_as_the_agent_runs(
+def test_a_damaged_health_file_is_reported_as_long_as_the_agent_runs(
     node: Node, kubelet: Kubelet, start: Start, api: ApiServer, driver: Scenario
 ) -> None:
     kept(node).parent.mkdir(parents=True)

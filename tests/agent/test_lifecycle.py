@@ -55,7 +55,7 @@ def test_a_killed_agent_leaves_a_socket_that_the_next_one_removes(node: Node, st
     assert kubelet.held("example.com/widget") == ids > held
 
 
-def test_a_device_that_went_while_the_agent_was_down_stays_listed_while_held(
+def test_a_held_device_that_vanished_while_the_agent_was_down_stays_listed(
     node: Node, start: Start, kubelet: Kubelet
 ) -> None:
     paths = [node.device(f"widget{number}") for number in range(2)]
@@ -73,7 +73,7 @@ def test_a_device_that_went_while_the_agent_was_down_stays_listed_while_held(
     until(lambda: set(kubelet.health("example.com/widget")) == kept, what="dropped once free")
 
 
-def test_after_a_restart_a_held_device_is_not_exchanged_for_one_that_comes_before_it(
+def test_after_a_restart_a_held_device_is_not_replaced_by_one_with_a_smaller_id(
     node: Node, start: Start, kubelet: Kubelet
 ) -> None:
     widget = "example.com/widget"
@@ -137,7 +137,7 @@ def test_a_scan_that_hangs_stops_neither_serving_nor_probes(node: Node, start: S
     good = agent.wait_said("configuration in force")["sha256"]
     hang.touch()
     node.configure(document(simulated(count=5)))
-    agent.wait_said("scan", error="the scan hangs, the last one counts")
+    agent.wait_said("the scan has a problem", error="the scan hangs; the last result stays")
     kubelet.admit("pod", SIM, 1)
     agent.wait_ready()
     assert agent.get("/healthz")[0] == 200
@@ -153,7 +153,7 @@ def test_sigterm_ends_the_process_while_a_scan_hangs(node: Node, start: Start, k
     agent = start(settings={"scan_deadline": 0.3}, prelude=HANGING_SCAN.format(hang=str(hang)))
     kubelet.wait_for(SIM, 4)
     hang.touch()
-    agent.wait_said("scan", error="the scan hangs, the last one counts")
+    agent.wait_said("the scan has a problem", error="the scan hangs; the last result stays")
     assert agent.terminate() == 0
     assert node.sockets() == set()
 
@@ -173,19 +173,17 @@ Scanner.scan = scan
 """
 
 
-def test_a_thousand_files_that_cannot_be_read_are_a_few_lines(node: Node, start: Start, kubelet: Kubelet) -> None:
+def test_a_thousand_unreadable_files_give_a_few_log_lines(node: Node, start: Start, kubelet: Kubelet) -> None:
     node.configure(document(simulated()))
     agent = start(prelude=UNREADABLE, settings={"scan_interval": 0.01})
     kubelet.wait_for(SIM, 4)
     until(lambda: (agent.metric("device_agent_scan_errors_total") or 0) >= 10, what="ten scans")
     scans = agent.metric("device_agent_scan_errors_total")
-    assert len(agent.said("scan")) <= 20 + scans
-    assert agent.said("more could not be read")[0]["files"] == 980
+    assert len(agent.said("the scan has a problem")) <= 20 + scans
+    assert agent.said("the scan has more problems")[0]["files"] == 980
 
 
-def test_devices_are_found_and_missed_beside_one_that_cannot_be_read(
-    node: Node, start: Start, kubelet: Kubelet
-) -> None:
+def test_devices_come_and_go_beside_an_unreadable_one(node: Node, start: Start, kubelet: Kubelet) -> None:
     dev, name = node.host / "dev", "example.com/box"
     (dev / "box0").touch()
     (dev / "box9").symlink_to("box9")
@@ -219,7 +217,7 @@ ALL_CALLS = ("open", "stat", "mkdir", "chmod", "replace", "unlink", "listdir", "
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EACCES, errno.EROFS, 0], ids=["EIO", "EACCES", "EROFS", "hangs"])
-def test_whatever_the_nodes_disk_does_at_a_start_devices_are_served_and_it_is_told(
+def test_a_bad_disk_at_the_start_is_reported_and_devices_are_served(
     node: Node, start: Start, kubelet: Kubelet, api: ApiServer, number: int
 ) -> None:
     hung = node.root / "hung"
@@ -235,7 +233,7 @@ def test_whatever_the_nodes_disk_does_at_a_start_devices_are_served_and_it_is_to
     kubelet.wait_for(SIM, 4)
     kubelet.admit("pod", SIM, 1)
     assert hung.exists()
-    until(lambda: {r["section"] for r in agent.said("the node store cannot be read")} == {"config", "health", "claims"})
+    until(lambda: {r["section"] for r in agent.said("the node store cannot be read")} == {"config", "health", "grants"})
     told = os.strerror(number) if number else "the disk hangs"
     until(lambda: told in api.objects.get("lab.node-1", {}).get("status", {}).get("healthError", ""), what="told")
     node.configure(document(simulated(count=5)))
@@ -268,9 +266,7 @@ made.build = inventory
 """
 
 
-def test_what_the_kubelet_writes_into_its_directory_is_no_news(
-    node: Node, start: Start, kubelet: Kubelet, api: ApiServer
-) -> None:
+def test_the_kubelets_own_files_cause_no_work(node: Node, start: Start, kubelet: Kubelet, api: ApiServer) -> None:
     log = node.root / "builds"
     node.configure(document(simulated()))
     env = {"NODE_NAME": "node-1", "CONFIG_NAME": "lab", "POOL_NAME": "edge"}
@@ -284,7 +280,7 @@ def test_what_the_kubelet_writes_into_its_directory_is_no_news(
     before = log.stat().st_size
     checkpoint = node.plugins / "kubelet_internal_checkpoint"
     for number in range(400):
-        (node.plugins / ".checkpoint").write_text(str(number))
+        (node.plugins / ".checkpoint").write_text(json.dumps({"Data": {"PodDeviceEntries": None}, "Checksum": number}))
         (node.plugins / ".checkpoint").rename(checkpoint)
         assert agent.get("/healthz")[0] == 200
     kubelet.restart()  # what comes after all of it
@@ -323,7 +319,7 @@ def test_metrics_name_what_an_alert_needs(node: Node, start: Start, kubelet: Kub
             "DEVICE_METRICS=Yes: must be one of None, Prometheus",
         ),
         (["serve", "--report", "none"], {"NODE_FEATURES": "false"}, "NODE_FEATURES=false: must be one of None, NFD"),
-        (["serve", "--report", "none"], {"CONFIG_UID": "no uid"}, "CONFIG_UID: 'no uid' is no object uid"),
+        (["serve", "--report", "none"], {"CONFIG_UID": "no uid"}, "CONFIG_UID: 'no uid' is not an object uid"),
         (["fly"], {}, "invalid choice: 'fly'"),
         (["scan", "--config", "/nowhere.json"], {}, "/nowhere.json: No such file"),
     ],

@@ -191,7 +191,7 @@ def reporting(api: ApiServer) -> tuple[tuple[str, ...], dict[str, str]]:
     ],
 )
 @pytest.mark.usefixtures("kubelet")
-def test_why_there_are_no_gpus_stands_in_the_inventory(
+def test_the_inventory_says_why_there_are_no_gpus(
     node: Node, start: Start, api: ApiServer, trouble: str, message: str
 ) -> None:
     driver = Driver(node, a100s(2))
@@ -216,7 +216,7 @@ def test_why_there_are_no_gpus_stands_in_the_inventory(
     until(lambda: told() and told()[0].startswith(message), what=message)
 
 
-def test_an_agent_that_no_entry_asks_for_gpus_leaves_the_driver_alone(
+def test_an_agent_without_gpu_entries_does_not_load_the_driver(
     node: Node, kubelet: Kubelet, start: Start, driver_of: MakeDriver
 ) -> None:
     driver = driver_of(2)
@@ -228,7 +228,7 @@ def test_an_agent_that_no_entry_asks_for_gpus_leaves_the_driver_alone(
     kubelet.wait_for(GPU, 2)
     assert loaded(agent)
     node.configure(document(simulated()))
-    agent.wait_said("nvml is no longer asked for")
+    agent.wait_said("nvml stopped: no resource uses it")
 
     def held() -> list[str]:
         links = []
@@ -266,7 +266,7 @@ def inventory(api: ApiServer) -> tuple[dict[str, dict[str, Any]], dict[str, dict
     return resources, {d["id"]: d for d in status.get("devices", ())}
 
 
-def test_a_driver_that_hangs_stands_in_the_inventory_with_its_reason(
+def test_the_inventory_says_that_the_driver_hangs(
     node: Node, kubelet: Kubelet, start: Start, api: ApiServer, driver_of: MakeDriver
 ) -> None:
     driver = driver_of(2)
@@ -285,7 +285,7 @@ def test_a_driver_that_hangs_stands_in_the_inventory_with_its_reason(
     until(lambda: "message" not in inventory(api)[0][GPU], what="nothing to say")
 
 
-def test_an_agent_that_starts_while_the_driver_hangs_lists_what_pods_hold_and_says_why_it_is_all(
+def test_an_agent_that_starts_while_the_driver_hangs_lists_only_held_devices_with_the_reason(
     node: Node, kubelet: Kubelet, start: Start, api: ApiServer, driver_of: MakeDriver
 ) -> None:
     driver = driver_of(4)
@@ -314,7 +314,7 @@ def test_an_agent_that_starts_while_the_driver_hangs_lists_what_pods_hold_and_sa
 def test_on_a_slow_driver_failures_are_noticed_and_recoveries_counted(
     node: Node, kubelet: Kubelet, start: Start, api: ApiServer, driver_of: MakeDriver
 ) -> None:
-    """Each call takes a good part of the deadline, a look several times as long."""
+    """Each call takes a good part of the deadline; a look takes several times as long."""
     driver = driver_of(8)
     health = {"failureThreshold": 1, "recoveryThreshold": 1, "intervalSeconds": 1}
     node.configure(document(gpus(health=health)))
@@ -337,7 +337,7 @@ def test_on_a_slow_driver_failures_are_noticed_and_recoveries_counted(
 def test_a_companion_that_is_removed_is_noticed_at_once(
     node: Node, kubelet: Kubelet, start: Start, driver_of: MakeDriver
 ) -> None:
-    """The kernel says nothing of it, and the next scan that nobody asked for is far."""
+    """The kernel sends no event, and the next periodic scan is far away."""
     driver = driver_of(2)
     node.configure(document(gpus()))
     agent = start(*driver.flags, settings={"scan_interval": 600, "config_poll": 600})
@@ -350,10 +350,10 @@ def test_a_companion_that_is_removed_is_noticed_at_once(
         until(lambda: len(kubelet.healthy(GPU)) == 2, what="back")
 
 
-def test_an_agent_whose_driver_starts_slowly_says_nothing_bad_of_what_pods_hold(
+def test_an_agent_whose_driver_starts_slowly_does_not_report_held_devices_as_unhealthy(
     node: Node, kubelet: Kubelet, start: Start, api: ApiServer, driver_of: MakeDriver
 ) -> None:
-    """What the inventory said before is truer than that nobody has asked yet."""
+    """The old inventory is truer than a report before the driver has answered."""
     driver = driver_of(4)
     node.configure(document(gpus()))
     flags, identity = reporting(api)

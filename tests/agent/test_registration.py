@@ -1,4 +1,4 @@
-"""The kubelet comes, goes, refuses, hangs: the agent's resources are back whenever it is."""
+"""The agent's resources are registered again after the kubelet comes, goes, refuses or hangs."""
 
 import contextlib
 import shutil
@@ -50,7 +50,7 @@ def test_a_replaced_directory_is_noticed(node: Node, start: Start, kubelet: Kube
     assert kubelet.registered(SIM) == 2
 
 
-def test_after_a_kubelet_restart_all_is_registered_once_more_and_held_ids_stay(
+def test_after_a_kubelet_restart_each_resource_is_registered_once_and_held_ids_stay(
     node: Node, start: Start, kubelet: Kubelet
 ) -> None:
     names = [f"example.com/sim{i}" for i in range(4)]
@@ -71,7 +71,7 @@ def test_after_a_kubelet_restart_all_is_registered_once_more_and_held_ids_stay(
     assert causes == [1, 1]
 
 
-def test_a_kubelet_that_restarts_five_times_in_a_row_has_all_back(node: Node, start: Start, kubelet: Kubelet) -> None:
+def test_after_five_kubelet_restarts_all_devices_are_registered(node: Node, start: Start, kubelet: Kubelet) -> None:
     node.configure(document(simulated()))
     start()
     for _ in range(5):
@@ -136,7 +136,7 @@ def test_a_stream_that_the_kubelet_ends_is_followed_by_a_registration(
         ("something new", "refused the registration: something new"),
     ],
 )
-def test_a_refusal_is_explained_and_tried_again(
+def test_a_refused_registration_is_explained_and_retried(
     node: Node, start: Start, kubelet: Kubelet, answer: str, told: str
 ) -> None:
     kubelet.fail_register = answer
@@ -174,9 +174,7 @@ def test_a_register_that_hangs_stops_no_other_resource_and_no_probe(node: Node, 
     kubelet.wait_for("example.com/late", 4)
 
 
-def test_a_kubelet_socket_that_nobody_serves_is_tried_until_somebody_does(
-    node: Node, start: Start, kubelet: Kubelet
-) -> None:
+def test_a_dead_kubelet_socket_is_tried_until_a_kubelet_serves_it(node: Node, start: Start, kubelet: Kubelet) -> None:
     kubelet.stop()
     with contextlib.closing(socket.socket(socket.AF_UNIX)) as dead:
         dead.bind(str(kubelet.socket))  # bound and not listening, as a killed kubelet leaves it
@@ -187,7 +185,7 @@ def test_a_kubelet_socket_that_nobody_serves_is_tried_until_somebody_does(
     kubelet.wait_for(SIM, 4)
 
 
-def test_missing_pod_resources_keep_nothing_from_being_served(node: Node, start: Start) -> None:
+def test_devices_are_served_without_pod_resources(node: Node, start: Start) -> None:
     kubelet = Kubelet(node.plugins).start()
     try:
         node.configure(document(simulated()))
@@ -285,7 +283,7 @@ def test_a_resource_that_another_plugin_serves_is_left_to_it_until_it_goes(
     until(lambda: said_of(api, SIM) == "", what="nothing to say in the inventory")
 
 
-def test_a_predecessor_with_our_ids_is_no_foreign_plugin(node: Node, start: Start, kubelet: Kubelet) -> None:
+def test_an_earlier_agent_with_our_ids_is_no_foreign_plugin(node: Node, start: Start, kubelet: Kubelet) -> None:
     node.configure(document(simulated()))
     first = start()
     ids = kubelet.wait_for(SIM, 4)
@@ -297,7 +295,7 @@ def test_a_predecessor_with_our_ids_is_no_foreign_plugin(node: Node, start: Star
     assert kubelet.wait_for(SIM, 4) == ids
 
 
-def test_a_question_for_other_plugins_that_hangs_delays_a_registration_by_its_deadline(
+def test_a_hanging_check_for_other_plugins_delays_a_registration_by_its_deadline(
     node: Node, start: Start, kubelet: Kubelet
 ) -> None:
     kubelet.hang_allocatable = threading.Event()
@@ -310,7 +308,7 @@ def test_a_question_for_other_plugins_that_hangs_delays_a_registration_by_its_de
         kubelet.hang_allocatable.set()
 
 
-def test_a_name_that_another_plugin_took_over_is_not_fought_for_and_taken_back_when_it_goes(
+def test_a_name_that_another_plugin_took_over_is_registered_again_when_it_goes(
     node: Node, start: Start, kubelet: Kubelet
 ) -> None:
     node.configure(document(simulated()))
@@ -331,7 +329,7 @@ def test_a_name_that_another_plugin_took_over_is_not_fought_for_and_taken_back_w
     kubelet.admit("pod", SIM, 1)
 
 
-def test_looks_at_what_the_kubelet_has_change_nothing_while_it_has_our_devices(
+def test_checks_of_the_kubelet_change_nothing_while_it_has_our_devices(
     node: Node, start: Start, kubelet: Kubelet
 ) -> None:
     paths = [node.device(f"widget{number}") for number in range(2)]

@@ -73,7 +73,7 @@ def test_holders_appear_and_go(node: Node, kubelet: Kubelet, start: Start, api: 
     assert not any("allocatedTo" in d for d in status(api)["devices"])
 
 
-def test_a_mended_configuration_leaves_no_old_error(node: Node, kubelet: Kubelet, start: Start, api: ApiServer) -> None:
+def test_a_corrected_configuration_clears_the_error(node: Node, kubelet: Kubelet, start: Start, api: ApiServer) -> None:
     good = node.configure(document(simulated(count=2)))
     reporting(start, api)
     until(lambda: status(api).get("observedConfigHash") == good, what="first report")
@@ -104,7 +104,7 @@ def test_an_object_made_by_a_request_whose_answer_was_lost_is_used(
     until(lambda: resource(api).get("registered"), what="reported")
 
 
-def test_nothing_new_is_not_written(node: Node, kubelet: Kubelet, start: Start, api: ApiServer) -> None:
+def test_an_unchanged_inventory_is_not_written(node: Node, kubelet: Kubelet, start: Start, api: ApiServer) -> None:
     node.configure(document(simulated(count=2)))
     reporting(start, api, report_first=0)
     until(lambda: resource(api).get("registered"), what="reported")
@@ -115,7 +115,7 @@ def test_nothing_new_is_not_written(node: Node, kubelet: Kubelet, start: Start, 
     assert all(a != b for a, b in itertools.pairwise(without_time))
 
 
-def test_the_heartbeat_is_written_without_news(node: Node, kubelet: Kubelet, start: Start, api: ApiServer) -> None:
+def test_the_heartbeat_is_written_without_a_change(node: Node, kubelet: Kubelet, start: Start, api: ApiServer) -> None:
     node.configure(document(simulated(count=2)))
     reporting(start, api, heartbeat=0.3)
     until(lambda: resource(api).get("registered"), what="reported")
@@ -123,7 +123,7 @@ def test_the_heartbeat_is_written_without_news(node: Node, kubelet: Kubelet, sta
     until(lambda: len(api.written) >= before + 3, what="three heartbeats")
 
 
-def test_an_outage_changes_nothing_for_the_kubelet_and_is_caught_up(
+def test_after_an_outage_of_the_api_server_the_inventory_is_written(
     node: Node, kubelet: Kubelet, start: Start, api: ApiServer
 ) -> None:
     api.down = True
@@ -150,7 +150,7 @@ def test_retry_after_is_respected(node: Node, kubelet: Kubelet, start: Start, ap
 
 
 @pytest.mark.parametrize("asked", ["nan", "inf", "1e12", "-5", "Wed, 21 Oct 2026 07:28:00 GMT"])
-def test_a_retry_after_that_makes_no_sense_stops_nothing(
+def test_an_invalid_retry_after_stops_nothing(
     node: Node, kubelet: Kubelet, start: Start, api: ApiServer, asked: str
 ) -> None:
     api.orders = [(429, {"Retry-After": asked})]
@@ -171,7 +171,7 @@ def test_the_token_is_read_anew_for_each_request(
     until(lambda: "Bearer second" in api.tokens, what="the second token")
 
 
-def test_only_the_own_object_is_asked_for(node: Node, kubelet: Kubelet, start: Start, api: ApiServer) -> None:
+def test_the_agent_requests_only_its_own_object(node: Node, kubelet: Kubelet, start: Start, api: ApiServer) -> None:
     node.configure(document(simulated(count=2)))
     reporting(start, api)
     until(lambda: resource(api).get("registered"), what="reported")

@@ -1,4 +1,4 @@
-"""Register, device list, Allocate: the way of every pod that gets a device."""
+"""Register, device list, Allocate: what happens for every pod with a device."""
 
 import grpc
 import pytest
@@ -86,7 +86,7 @@ def test_topology_hints_can_be_left_out(node: Node, kubelet: Kubelet, start: Sta
     assert {nodes for _, nodes in kubelet.devices["example.com/sim"].values()} == {()}
 
 
-def test_a_preference_is_offered_only_where_it_could_matter(node: Node, kubelet: Kubelet, start: Start) -> None:
+def test_a_preference_is_offered_only_if_it_could_matter(node: Node, kubelet: Kubelet, start: Start) -> None:
     node.configure(document(simulated("example.com/one", sharing={"maxPerContainer": 1}), simulated("example.com/any")))
     start()
     kubelet.wait_for("example.com/one", 4)
@@ -117,26 +117,25 @@ def test_a_device_that_vanishes_while_held_is_listed_unhealthy_until_it_is_free(
     until(lambda: kubelet.health("example.com/widget") == {kept: "Healthy"}, what="dropped once free")
 
 
-def test_a_kubelet_that_has_not_heard_of_all_its_pods_frees_nothing(node: Node, kubelet: Kubelet, start: Start) -> None:
+def test_an_incomplete_list_of_pods_frees_nothing(node: Node, kubelet: Kubelet, start: Start) -> None:
     gone = node.device("widget0")
     node.configure(document(files("example.com/widget", "/dev/widget*")))
-    kubelet.checkpoint["default", "agent-pod", "agent"] = {}
+    kubelet.checkpoint.begin(("default", "agent-pod"))
     agent = start(env={"POD_NAMESPACE": "default", "POD_NAME": "agent-pod"})
     (lost,) = kubelet.wait_for("example.com/widget", 1)
     kubelet.admit("pod", "example.com/widget", 1)
     gone.unlink()
     until(lambda: kubelet.health("example.com/widget") == {lost: "Unhealthy"}, what="unhealthy")
-    forgotten = dict(kubelet.checkpoint)
-    kubelet.checkpoint.clear()
+    kubelet.checkpoint.running.clear()
     agent.wait_said("holders are unknown", error="the kubelet has not yet heard of all its pods")
     lists = kubelet.list_calls
     until(lambda: kubelet.list_calls > lists + 3, what="a few more empty lists")
     assert kubelet.health("example.com/widget") == {lost: "Unhealthy"}
-    kubelet.checkpoint.update({key: held for key, held in forgotten.items() if key[1] == "agent-pod"})
+    kubelet.checkpoint.begin(("default", "agent-pod"))
     until(lambda: kubelet.health("example.com/widget") == {}, what="dropped once a whole list shows it free")
 
 
-def test_a_device_that_vanishes_while_no_stream_is_open_is_told_before_it_is_dropped(
+def test_a_device_that_vanishes_without_an_open_stream_is_listed_unhealthy_before_it_is_dropped(
     node: Node, kubelet: Kubelet, start: Start
 ) -> None:
     gone = node.device("widget0")
@@ -199,7 +198,7 @@ def test_an_unknown_id_is_refused_by_name(node: Node, kubelet: Kubelet, start: S
 
 
 def call(kubelet: Kubelet, method: rpc.Method, request: object) -> object:
-    """What the kubelet would not send like this, sent to the plugin's socket."""
+    """Requests that the kubelet would not send, sent to the plugin's socket."""
     path = kubelet.directory / kubelet.clients[SIM].endpoint
     with grpc.insecure_channel(f"unix:{path}", options=(rpc.LOCAL_AUTHORITY,)) as channel:
         return channel.unary_unary(
@@ -241,7 +240,7 @@ def test_a_preference_is_never_an_error(
     assert len(answer.container_responses) == 2
 
 
-def test_pre_start_is_answered_though_not_asked_for(node: Node, kubelet: Kubelet, start: Start) -> None:
+def test_pre_start_is_answered_although_it_is_not_required(node: Node, kubelet: Kubelet, start: Start) -> None:
     node.configure(document(simulated()))
     start()
     (device, *_) = kubelet.wait_for(SIM, 4)

@@ -10,7 +10,7 @@ CARD = "example.com/card"
 
 
 def cards_at_two_switches_in_turns(root: Path) -> None:
-    """0a and 0c at one switch, 0b and 0d at the other: the order of ids tells nothing."""
+    """0a and 0c are at one switch, 0b and 0d at the other, so the order of ids does not help."""
     tree = HostTreeBuilder(root)
     for n, bus in enumerate(("0a", "0b", "0c", "0d")):
         switch = f"0000:00:0{1 + n % 2}.0/0000:1{n % 2}:00.0/0000:2{n % 2}:0{n // 2}.0"

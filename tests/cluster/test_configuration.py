@@ -117,7 +117,7 @@ def test_two_objects_that_serve_one_resource_on_a_node_are_told_apart_by_age(kub
             assert kube.conditions("older")["Ready"]["status"] == "True"
 
 
-def test_a_rendered_name_that_another_object_serves_is_taken_from_nobody(kube: Kube):
+def test_a_rendered_name_stays_with_the_object_that_serves_it(kube: Kube):
     """Names as written differ, so both are accepted; only on the node they turn out to be the same."""
     with kube.config("serves", {"resources": [fuse(3)]}):
         kube.wait_ready("serves")

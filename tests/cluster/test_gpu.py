@@ -81,7 +81,7 @@ def test_a_pod_gets_the_nodes_of_exactly_its_gpu(kube: Kube, driver: Scenario):
             assert f"nodes {wanted}" in log
 
 
-def test_a_gpu_that_a_pod_holds_under_its_former_name_is_offered_to_nobody_by_a_new_agent(kube: Kube, driver: Scenario):
+def test_a_new_agent_does_not_offer_a_gpu_held_under_its_former_name(kube: Kube, driver: Scenario):
     shared = "nvidia.com/gpu.shared"
     access = {"driverAccess": driver_root(driver)}
     with served(kube, gpu(), **access):

@@ -16,7 +16,7 @@ def test_the_charts_own_test_passes(kube: Kube, installation: Installation):
     kube.cluster.helm("test", "device-operator", "-n", NAMESPACE, "--timeout", "60s")
 
 
-def test_what_somebody_changes_or_deletes_is_repaired(kube: Kube):
+def test_changed_or_deleted_objects_are_repaired(kube: Kube):
     with kube.config("drift", SPEC):
         kube.wait_ready("drift")
         labels = "device-operator.io/config=drift"

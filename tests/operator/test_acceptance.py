@@ -199,7 +199,7 @@ def test_the_revision_of_the_present_generation_is_written_again(
 
 
 @pytest.mark.parametrize("damage", [delete, forge, unlabel])
-def test_after_a_rejected_edit_a_lost_spec_is_told_and_what_runs_is_left_alone(
+def test_after_a_rejected_edit_a_lost_spec_is_reported_and_agents_keep_running(
     operator: OperatorProcess, kube: Kube, owned: Owned, damage: Any
 ) -> None:
     accept(kube, "lost")
@@ -217,7 +217,7 @@ def test_after_a_rejected_edit_a_lost_spec_is_told_and_what_runs_is_left_alone(
     eventually("it is in force", lambda: told(kube, "lost", "Ready")["reason"] != "AcceptedSpecLost")
 
 
-def test_a_spec_of_another_version_of_the_operator_is_told_and_kept(
+def test_a_spec_of_another_version_of_the_operator_is_reported_and_kept(
     operators: Operators, kube: Kube, owned: Owned
 ) -> None:
     """As an operator of another version would have written it: right in every way, but for a field unknown here."""
@@ -249,7 +249,7 @@ def as_written(found: Object, data: Object) -> Object:
     return {**found, "metadata": kept, "data": data}
 
 
-def test_a_spec_that_cannot_be_kept_is_not_in_force_and_the_reason_is_told(
+def test_a_spec_that_cannot_be_stored_is_not_in_force_and_the_reason_is_reported(
     operator: OperatorProcess, kube: Kube, owned: Owned
 ) -> None:
     """The API server refuses the revision, as it would one that is too large."""

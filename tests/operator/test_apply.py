@@ -232,7 +232,7 @@ def test_an_unusable_edit_leaves_what_runs(operator: OperatorProcess, kube: Kube
     ]
 
 
-def test_of_two_objects_for_one_resource_on_a_node_the_earlier_is_served(
+def test_the_earlier_of_two_objects_for_one_resource_is_served(
     operator: OperatorProcess, kube: Kube, owned: Owned
 ) -> None:
     kube.create(NODES, node("both-1", both="yes"))
@@ -254,7 +254,7 @@ def test_of_two_objects_for_one_resource_on_a_node_the_earlier_is_served(
     eventually("the second takes its place", lambda: accepted(kube, "second")["status"] == "True" and owned("second"))
 
 
-def test_what_runs_is_nobody_elses_though_its_edit_was_refused(
+def test_an_object_keeps_its_resources_while_its_edit_is_rejected(
     operator: OperatorProcess, kube: Kube, owned: Owned
 ) -> None:
     kube.create(NODES, node("edits-1", edits="yes"))

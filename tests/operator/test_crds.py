@@ -1,4 +1,4 @@
-"""Both CRDs on a real API server: what it takes, what it refuses and with which words, what kubectl shows."""
+"""Both CRDs on a real API server: what it accepts, what it refuses with which message, and what kubectl shows."""
 
 import json
 import re
@@ -172,7 +172,7 @@ def test_max_unavailable_is_a_number_or_a_percentage(kube: Kube, max_unavailable
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace(" ", "-"))
-def test_what_admins_get_wrong_is_refused_with_how_to_mend_it(kube: Kube, case: Case):
+def test_wrong_specs_are_refused_with_advice(kube: Kube, case: Case):
     if case.by == API:
         assert case.message in refusal(kube, case.object)
     else:
@@ -328,7 +328,7 @@ def test_every_field_is_described_and_bounded():
         assert "default" not in schema, where
 
 
-def test_every_rule_says_how_to_mend_it():
+def test_every_rule_has_advice():
     rules = [(p.id, rule) for p in SCHEMAS for rule in p.values[1].get("x-kubernetes-validations", ())]
     assert len(rules) > 30
     for where, rule in rules:

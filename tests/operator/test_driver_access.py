@@ -1,4 +1,4 @@
-"""Agents' pods with each way to the NVIDIA driver, as the API server takes them: it refuses rights that contradict."""
+"""Agents' pods with each way to the NVIDIA driver, on a real API server, which refuses contradictory rights."""
 
 from typing import Any
 

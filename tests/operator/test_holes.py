@@ -1,4 +1,4 @@
-"""What the CRD and `parse_spec` take, the API server must take in the DaemonSet too: odd specs, on the real one."""
+"""Unusual specs on a real API server: if CRD and `parse_spec` accept one, the DaemonSet must be accepted too."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -50,7 +50,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("given", ODD.values(), ids=ODD.keys())
-def test_what_is_accepted_can_be_made(given: Mapping[str, Any], kube: Kube) -> None:
+def test_an_accepted_spec_gives_an_accepted_daemonset(given: Mapping[str, Any], kube: Kube) -> None:
     kube.create(f"{CONFIGS}?dryRun=All&fieldValidation=Strict", given)
     made = render(
         ConfigRef(given["metadata"]["name"], "uid"),

@@ -57,7 +57,7 @@ def agent(operator: Operator, name: str) -> Agent:
     return made
 
 
-async def test_an_edit_before_the_status_write_is_looked_at_at_once(operator: Operator) -> None:
+async def test_an_edit_before_the_status_write_gets_a_pass_at_once(operator: Operator) -> None:
     apply(operator, "a")
     edits: list[Object] = []
     operator.client.before["status", "devicepluginconfigs"] = lambda: edits.append(
@@ -72,7 +72,7 @@ async def test_an_edit_before_the_status_write_is_looked_at_at_once(operator: Op
     assert (status["observedGeneration"], status["acceptedGeneration"]) == (2, 2)
 
 
-async def test_two_objects_whose_agents_come_to_one_name_are_both_told(operator: Operator) -> None:
+async def test_two_objects_with_one_rendered_name_both_report_it(operator: Operator) -> None:
     apply(operator, "a", resource="example.com/{name}")
     apply(operator, "b", resource="example.com/x")
     for name in ("a", "b"):
@@ -90,7 +90,7 @@ async def test_two_objects_whose_agents_come_to_one_name_are_both_told(operator:
         assert operator.condition(name, "Degraded") == ("True", "ResourceConflict")
 
 
-async def test_two_objects_whose_agents_come_to_one_device_are_both_told(operator: Operator) -> None:
+async def test_two_objects_with_one_device_both_report_it(operator: Operator) -> None:
     agents = {}
     for name, device in (("a", GPU), ("b", "0000:3c:00.0")):
         apply(operator, name, resource=f"example.com/{name}")
@@ -130,7 +130,7 @@ async def test_an_acceptance_counts_for_others_before_the_api_server_has_answere
     ],
     ids=["cannot be parsed", "overlaps itself"],
 )
-async def test_what_is_in_force_is_a_rival_though_the_edit_was_rejected(
+async def test_the_spec_in_force_still_conflicts_after_a_rejected_edit(
     operator: Operator, edit: dict[str, Any]
 ) -> None:
     apply(operator, "a")
@@ -148,7 +148,7 @@ async def test_what_is_in_force_is_a_rival_though_the_edit_was_rejected(
     assert operator.condition("a", "Accepted") == ("True", "Accepted")
 
 
-async def test_who_was_rejected_is_judged_again_when_the_rival_lets_go(operator: Operator) -> None:
+async def test_a_rejected_object_is_judged_again_when_the_rival_is_gone(operator: Operator) -> None:
     apply(operator, "a")
     await operator.reconcile("a")
     apply(operator, "b")
@@ -207,7 +207,7 @@ async def creating(operator: Operator, name: str, number: int) -> None:
     )
 
 
-async def test_of_starting_pods_a_few_are_asked_about_and_not_again_soon(operator: Operator) -> None:
+async def test_events_are_read_for_a_few_starting_pods_and_not_again_soon(operator: Operator) -> None:
     apply(operator, "a")
     starting(operator, "a", *range(1, 9))
     complain(operator, "a-pod-1", "FailedCreatePodSandBox", f'sandbox "{"0c" * 32}": no runtime for "nvidia"')

@@ -1,4 +1,4 @@
-"""The operator as one of several processes: election, start, end, and what a broken connection must not hide."""
+"""The operator as one of several processes: election, start, end, and changes during a broken connection."""
 
 import json
 import os
@@ -73,7 +73,7 @@ def test_a_leader_ends_when_somebody_else_has_the_lease(operators: Operators, ku
     kube.delete(LEASE)
 
 
-def test_it_waits_for_its_kinds_alive_and_not_leading(
+def test_the_operator_waits_for_its_kinds_alive_and_not_leading(
     operators: Operators, kube: Kube, owned: Owned, api: Cluster
 ) -> None:
     operators.end_shared()
@@ -128,14 +128,14 @@ def blind(api: Cluster, tmp_path: Path) -> Iterator[Path]:
         api.kubectl("delete", *what)
 
 
-def test_a_missing_permission_ends_it_with_the_permissions_name(operators: Operators, blind: Path) -> None:
+def test_a_missing_permission_ends_the_operator_and_is_named(operators: Operators, blind: Path) -> None:
     operator = operators.start(kubeconfig=blind)
     assert operator.process.wait(20) == 1
     assert "the ServiceAccount may not list and watch nodes" in operator.text
     assert "Traceback" not in operator.text
 
 
-def test_what_vanished_while_the_watch_was_down_is_noticed(
+def test_objects_deleted_while_the_watch_was_down_are_noticed(
     operators: Operators, kube: Kube, owned: Owned, api: Cluster
 ) -> None:
     """A watch cache that begins after the deletions answers 410, and no event will ever tell of them."""
@@ -174,7 +174,7 @@ def test_what_vanished_while_the_watch_was_down_is_noticed(
     assert accepted(kube, "gap")["status"] == "True"
 
 
-def test_an_api_server_that_is_away_is_no_reason_to_be_restarted(
+def test_liveness_holds_while_the_api_server_is_away(
     operators: Operators, kube: Kube, owned: Owned, api: Cluster
 ) -> None:
     operator = operators.start(watch_stale_seconds=4.0, lease_duration_seconds=120, lease_renew_deadline_seconds=100)

@@ -113,7 +113,9 @@ def test_a_node_that_does_not_keep_health_is_degraded_and_says_why(
     reaches(kube, "unkept", "Degraded", "False")
 
 
-def test_a_device_that_fails_is_named_degrades_and_is_told_once(operators: Operators, kube: Kube, owned: Owned) -> None:
+def test_a_device_that_fails_degrades_the_object_and_gives_one_event(
+    operators: Operators, kube: Kube, owned: Owned
+) -> None:
     operators.shared()
     _, (agent,) = apply(kube, "fails", owned, "fails-1")
     agent.run()
@@ -152,7 +154,7 @@ def test_an_agent_that_stops_being_ready_makes_its_node_stale(operators: Operato
     assert status_of(kube, "stale")["nodes"][0]["state"] == "Stale"
 
 
-def test_a_heartbeat_that_stands_still_is_noticed_by_time_alone(operators: Operators, kube: Kube, owned: Owned) -> None:
+def test_a_missing_heartbeat_is_noticed_without_an_event(operators: Operators, kube: Kube, owned: Owned) -> None:
     operator = operators.start(heartbeat_stale_seconds=2.0)
     operator.wait_leading()
     _, (agent,) = apply(kube, "beat", owned, "beat-1")
@@ -185,7 +187,7 @@ def test_a_node_without_a_pod_names_the_taint_or_the_failed_creation(
     eventually("the taint", lambda: "dedicated" in str(status_of(kube, "without").get("nodes")))
 
 
-def test_an_agent_that_cannot_start_has_the_kubelets_words_and_is_progressing(
+def test_an_agent_that_cannot_start_has_the_kubelets_message_and_is_progressing(
     operators: Operators, kube: Kube, owned: Owned
 ) -> None:
     operators.start(pod_stale_seconds=6.0).wait_leading()

@@ -1,7 +1,7 @@
 """The queue between changes and passes: keys, each at most once, one worker per key at a time.
 
-The contract is that of the work queue of client-go. A key that is added while a worker has it is handed out again
-when that worker is done: no change is lost, and a hundred changes make one pass. A failed key comes back after a wait
+The contract is that of the work queue of client-go. A key that is added while a worker has it is handed out again when
+that worker is done. So no change is lost, and a hundred changes make one pass. A failed key comes back after a wait
 that doubles; `forget` resets the wait. A key means "look at this object"; it does not say what changed.
 """
 

@@ -1,9 +1,9 @@
 """Warnings about an accepted configuration: sentences for the message of Accepted. Pure.
 
-Two resources that set one environment variable to different values overwrite each other in a container that asks for
-both: the kubelet merges the answers, keeps the first value of a name and only logs the other (pkg/kubelet/cm/
-devicemanager/pod_devices.go, deviceRunContainerOptions). No configuration can prevent that. This module warns before
-it happens; `serving` reports the containers that are affected.
+Two resources may set one environment variable to different values. A container that asks for both gets only one of
+them: the kubelet merges the answers, keeps the first value of a name and only logs the other
+(pkg/kubelet/cm/devicemanager/pod_devices.go, deviceRunContainerOptions). No configuration can prevent that. This module
+warns before it happens; `serving` reports the containers that are affected.
 
 A list beside a preset replaces the list of the preset. So an addition can remove the line that hands the device over,
 and the pod's program fails when it starts.

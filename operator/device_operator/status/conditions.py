@@ -1,11 +1,10 @@
 """The four conditions of a DevicePluginConfig, from the reports of its nodes. Pure.
 
-Ready counts the settled nodes, or the young ones if no node is settled: on a new cluster `kubectl wait
---for=condition=Ready` returns when agents serve. Once True, Ready stays True while nodes only wait for an agent that is
-starting (`NodeReport.grace`, or a young node without a fault). So an edit, a rollout or a new node does not make it
-False; a node with a fault does. When only that rule keeps Ready True, or Degraded False, the reason is AgentsStarting.
-The message then says what the agents wait for. maxUnavailable nodes, rounded down, may be unserved, but never all
-nodes.
+Ready counts the settled nodes, or the young ones if no node is settled: `kubectl wait` for Ready on a new cluster
+returns when agents serve. Once True, Ready stays True while nodes only wait for an agent that is starting
+(`NodeReport.grace`, or a young node without a fault). So an edit, a rollout or a new node does not make it False; a
+node with a fault does. When only that rule keeps Ready True, or Degraded False, the reason is AgentsStarting. The
+message then says what the agents wait for. maxUnavailable nodes, rounded down, may be unserved, but never all nodes.
 """
 
 from collections import Counter, defaultdict

@@ -30,8 +30,8 @@ def with_reported(
 
     The kubelet keeps the agent that registers last, and tells neither agent. Two objects may also offer one device
     under two names. `on_node`: inventories of all objects on a node. `agents_of`: nodes on which the object of that
-    name has a pod; it is needed because an inventory stays for a while after its agent has gone. A node is `unchecked`
-    when an inventory does not list all devices and no conflict was found.
+    name has a pod. An inventory alone does not show that, because it stays for a while after its agent. A node is
+    `unchecked` if an inventory does not list all devices and no conflict was found.
     """
     agents_of = cache(agents_of)
     names_of = {o.uid: o.name for o in others}

@@ -1,8 +1,8 @@
-"""What a container gets for the ids of one Allocate. Pure: the answer does not depend on the order of the ids.
+"""What a container gets for the ids of one Allocate. Pure: the order of the ids does not matter.
 
-Everything but `{position}` was rendered at scan time, so this is arithmetic on values; `kubelet/plugin.py` turns the
-answer into the message. The kubelet merges the answers of all resources of a container and keeps the first of two nodes
-or mounts at one container path (pkg/kubelet/cm/devicemanager/pod_devices.go, deviceRunContainerOptions).
+Everything but `{position}` was rendered at scan time, so this only combines values. `kubelet/plugin.py` turns the
+answer into the message. The kubelet merges the answers of all resources of a container. Of two nodes or mounts at one
+container path it keeps the first (pkg/kubelet/cm/devicemanager/pod_devices.go, deviceRunContainerOptions).
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ from device_agent.runtime.errors import AllocationRefused
 from device_agent.select.unit import Grants, MountGrant, Unit
 
 DEFAULT_PERMISSIONS = "rw"
-"""The kubelet passes an empty string on, and the runtime then refuses the container."""
+"""Never empty: the kubelet would pass an empty string on, and the runtime would refuse the container."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +42,11 @@ class ContainerResponse:
 def respond(resource: Resource, units: Sequence[tuple[str, Unit]]) -> ContainerResponse:
     """The answer for `units`: (requested id, its unit), one per id, in any order.
 
-    A physical device counts once however many of its replicas are asked for; devices are taken in id order,
-    and that order is `{position}`.
+    A physical device counts once, however many of its replicas are requested. Devices are taken in the order of their
+    ids; `{position}` counts them in that order.
 
     Raises:
-        AllocationRefused: the number of ids is not one that the entry allows.
+        AllocationRefused: the entry does not allow this number of ids.
     """
     size = len(units)
     name = units[0][1].resource if units else resource.name
@@ -61,7 +61,7 @@ def respond(resource: Resource, units: Sequence[tuple[str, Unit]]) -> ContainerR
 
 
 class _Content:
-    """What the devices of one answer add up to. `entries`: `inject.env` of the resource; `size`: ids asked for."""
+    """Collects the answer, device by device. `entries`: `inject.env` of the resource; `size`: ids asked for."""
 
     def __init__(self, entries: Sequence[Env], *, size: int) -> None:
         self._entries = entries
@@ -73,7 +73,7 @@ class _Content:
         self._cdi: dict[str, None] = {}
 
     def add(self, grants: Grants, position: int) -> None:
-        """One device."""
+        """Adds one device."""
         for index, env, value in grants.env:
             counts = self._entries[index].counts if index < len(self._entries) else ()
             if not counts or self._size in counts:
@@ -93,7 +93,7 @@ class _Content:
             self._cdi[_render(device, position)] = None
 
     def response(self) -> ContainerResponse:
-        """All of them."""
+        """The answer so far."""
         return ContainerResponse(
             envs=_joined(self._envs),
             mounts=tuple(self._mounts.values()),

@@ -1,9 +1,9 @@
 """Preferred allocation: which of the free ids a container should get.
 
-The kubelet asks by GetPreferredAllocation and takes the answer as a hint (pkg/kubelet/cm/devicemanager/manager.go,
-callGetPreferredAllocationIfAvailable and devicesToAllocate): ids that it did not offer are ignored, too few are
-topped up at random, but an error rejects the pod. So nothing here fails, whatever comes in, and the time is bounded:
-that of a few sorts, and where pair scores are known (`topology`) of a search with a bound (`search`).
+The kubelet asks with GetPreferredAllocation and takes the answer as a hint (pkg/kubelet/cm/devicemanager/manager.go,
+callGetPreferredAllocationIfAvailable and devicesToAllocate). It ignores ids that it did not offer, and adds random ones
+if there are too few. But an error rejects the pod, so nothing here fails, whatever the request is. The time is bounded:
+a few sorts, and a search with a limit if pair scores are known (`topology`, `search`).
 """
 
 import dataclasses
@@ -17,12 +17,12 @@ from device_agent.contract.document import Policy
 from device_agent.contract.values import dataclass
 
 _SEARCHED: Final = 10_000
-"""The most that is searched in: devices asked for times groups of devices that differ. Beyond, NUMA nodes decide."""
+"""The largest question that is searched: requested devices times groups. Beyond it, NUMA nodes decide."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an id is: the physical device's id, its NUMA node if known, the replica's index from 0."""
+    """Where an id is: id of the physical device, its NUMA node if known, index of the replica from 0."""
 
     device: str
     numa_node: int | None
@@ -31,9 +31,10 @@ class Place:
 
 @dataclasses.dataclass(slots=True)
 class _Device:
-    """One physical device in one question. `free`: its offered ids by replica; `given`: ids the container has of it.
+    """One physical device in one question. `free`: its offered ids by replica. `given`: how many of its ids the
+    container has.
 
-    `load`: ids of it that are listed and not offered, so in use by others as far as the kubelet is concerned.
+    `load`: how many of its ids are listed but not offered, so others use them as far as the kubelet knows.
     """
 
     id: str
@@ -55,18 +56,19 @@ def preferred(
     places: Mapping[str, Place],
     affinity: Affinity | None = None,
 ) -> tuple[str, ...]:
-    """`size` of the ids, `must_include` first whatever it holds, the rest from `available`; fewer if there are fewer.
+    """Chooses `size` ids: all of `must_include`, then from `available`; fewer if there are fewer.
 
-    `places`: every id listed under the resource. An id that is not in it counts as a device of its own without
-    NUMA node. `affinity`: pair scores of its devices, None where no more than NUMA nodes are known. The answer
-    depends on the sets alone, not on their order.
+    `places`: every id listed under the resource. An id that is not in it counts as a device of its own without NUMA
+    node. `affinity`: pair scores of the devices; None: only NUMA nodes are known. The answer depends on the sets alone,
+    not on their order.
 
-    - Packed: the fewest physical devices, of those the ones in use already
-    - Spread: distinct devices before a second replica of one, the least used first
-    - Topology, pair scores known: distinct devices, those whose pair scores add up to the most; of such sets the
-      least used devices, then the set that leaves most to the remaining free ones, then the first ids. A second
-      replica of a device comes only when there is no other device, and then as Spread.
-    - Topology, else: the fewest NUMA nodes, one that just fits before a larger one; within them as Spread
+    - Packed: the fewest physical devices; among equals, those already in use
+    - Spread: different devices before a second replica of one; the least used first
+    - Topology with pair scores: different devices with the highest sum of pair scores. Among equal sets: the least used
+      devices, then the set that leaves the most to the remaining free devices, then the first ids. A second replica of
+      a device comes only if there is no other device, and then as in Spread
+    - Topology without pair scores: the fewest NUMA nodes; a node that just fits before a larger one; within them as in
+      Spread
     """
     must = sorted(set(must_include))
     pool = set(available).difference(must)
@@ -82,7 +84,7 @@ def preferred(
 
 
 def _devices(pool: set[str], must: Sequence[str], places: Mapping[str, Place]) -> list[_Device]:
-    """The devices of both, by id. One that has no free id left stays in: it says where the container is already."""
+    """All devices, in the order of their ids. One without a free id shows where the container already is."""
     devices: dict[str, _Device] = {}
     for offered, ids in ((False, must), (True, pool)):
         for i in ids:
@@ -104,7 +106,7 @@ def _devices(pool: set[str], must: Sequence[str], places: Mapping[str, Place]) -
 
 
 def _spread(devices: list[_Device], need: int, *, rank: Mapping[int | None, int] | None = None) -> list[str]:
-    """Level by level: the container's first id of each device, then its second. `rank`: order of the NUMA nodes."""
+    """First one id of each device, then a second one of each, and so on. `rank`: order of the NUMA nodes."""
     order = rank or {}
     ids = [
         (device.given + n, order.get(device.numa_node, 0), device.load, device.id, i)
@@ -116,7 +118,7 @@ def _spread(devices: list[_Device], need: int, *, rank: Mapping[int | None, int]
 
 
 def _packed(devices: list[_Device], need: int) -> list[str]:
-    """Devices the container is on already; then the largest, until one can hold the rest: that one fits best."""
+    """First devices that the container already uses. Then the largest ones, until one device can hold the rest."""
     taken: list[str] = []
     left = [device for device in devices if device.free]
     mine = sorted((d for d in left if d.given), key=lambda d: (-len(d.free), d.id))
@@ -127,7 +129,7 @@ def _packed(devices: list[_Device], need: int) -> list[str]:
         rest = need - len(taken)
         if rest <= len(device.free):
             fits = [d for d in others[n:] if len(d.free) >= rest]
-            # a device in use before an unused one, the fuller first: it leaves whole devices whole
+            # a device in use first, then the tightest fit: so unused devices stay unused
             best = min(fits, key=lambda d: (d.load == 0, len(d.free), -d.load, d.id))
             return taken + best.free[:rest]
         taken += device.free
@@ -135,7 +137,7 @@ def _packed(devices: list[_Device], need: int) -> list[str]:
 
 
 def _topology(devices: list[_Device], need: int) -> list[str]:
-    """One NUMA node if one can hold it, else the largest ones and for the rest the one that fits best."""
+    """One NUMA node if it can hold all. Otherwise the largest ones, and for the rest the one that fits best."""
     nodes: dict[int | None, list[_Device]] = {}
     for device in devices:
         nodes.setdefault(device.numa_node, []).append(device)
@@ -151,7 +153,7 @@ def _topology(devices: list[_Device], need: int) -> list[str]:
     others = [node for node in nodes if node not in mine and free[node]]
 
     def fit(node: int | None) -> tuple[bool, int, int, int]:
-        # real nodes before unknown ones; few doubled devices; then the node that keeps the least for others
+        # known nodes first; then few devices used twice; then the tightest fit
         fresh = sum(1 for d in nodes[node] if d.free and not d.given)
         return node is None, max(0, rest - fresh), free[node], -1 if node is None else node
 
@@ -168,7 +170,7 @@ def _topology(devices: list[_Device], need: int) -> list[str]:
 
 
 def _nearest(devices: list[_Device], need: int, affinity: Affinity) -> list[str]:
-    """The devices with the best pair scores; whatever has no place in the table of scores comes last."""
+    """The devices with the best pair scores. Ids without pair scores come last."""
     fresh = [d for d in devices if d.free and not d.given]
     placed = [d for d in fresh if d.id in affinity.group_of]
     if need < len(placed):
@@ -184,12 +186,12 @@ def _nearest(devices: list[_Device], need: int, affinity: Affinity) -> list[str]
 
 
 def _best(devices: list[_Device], need: int, affinity: Affinity, *, fixed: Sequence[str]) -> list[_Device]:
-    """`need` of the devices, which the container has none of, beside those of `fixed` that it has.
+    """Chooses `need` of the devices. The container has none of these yet; it already has those of `fixed`.
 
-    One number ranks a set, made of four that are compared one after the other: each outweighs all after it together.
-    - its pair scores, with each other and with `fixed`
+    One number ranks a set. It is made of four parts, and each part outweighs all parts after it:
+    - the pair scores, within the set and with `fixed`
     - how much others use its devices: less is better
-    - what the free devices lose with it: the scores of their pairs with it. A device that has more free ids stays
+    - what the free devices lose: their pair scores with the set. A device that has more free ids is not lost
     - the scores with `fixed`
     """
     of = affinity.group_of
@@ -211,7 +213,7 @@ def _best(devices: list[_Device], need: int, affinity: Affinity, *, fixed: Seque
         members[g] = [d for _, _, d in priced]
         costs.append([cost for cost, _, _ in priced])
     score = 1 + need * max(of_group[-1] for of_group in costs)
-    # a pair of the set is lost with both: counted twice, so it is worth the loss of one; less 1, for those with `fixed`
+    # `lost` counts a pair within the set twice, so the pair gives one back; less 1, which leaves room for `fixed`
     pair = score + (loss - 1 if all(len(d.free) == 1 for d in devices) else 0)
     counts = search.best_counts(
         [[pair * s for s in row] for row in scores],

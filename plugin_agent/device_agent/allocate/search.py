@@ -1,35 +1,35 @@
-"""The best set of a given size by what its members and their pairs are worth: branch and bound, bounded by steps. Pure.
+"""Finds the best set of a given size, by what members and pairs are worth: branch and bound, limited in steps. Pure.
 
-Bounded by work and not by a clock, so that one question has one answer, on every machine and under every load. Of 8
-devices it takes some tens of steps, of 16 that all differ up to 300, which is 2 ms; `WORK` is 5 to 8. What is not
-decided by then is answered with the best set found so far, which begins with the best of a few greedy ones.
+The limit is work and not time, so that one question has one answer on every machine and under every load. 8 devices
+take some tens of steps. 16 that all differ take up to 300 steps, which is 2 ms; all of `WORK` takes 5 to 8 ms. If the
+work runs out, the answer is the best set found so far. The search begins with the best of a few greedy sets.
 """
 
 from collections.abc import Sequence
 from typing import Final
 
 WORK: Final = 24_000
-"""Of one question: partial sets looked at, times the groups in each."""
+"""Limit of one question: partial sets looked at, times the number of groups."""
 _GREEDY_WORK: Final = 100
-"""Of the greedy beginning: single choices made, times the groups to choose from; one set is always made."""
+"""Limit of the greedy beginning: single choices, times the number of groups. At least one set is made."""
 
 
 def best_counts(
     pairs: Sequence[Sequence[int]], *, members: Sequence[Sequence[int]], need: int, work: int = WORK
 ) -> tuple[int, ...]:
-    """How many of each group make the set of `need` that is worth most.
+    """How many members of each group make the set of `need` members that is worth the most.
 
-    Of equals the one with the most of the first group, then of the second, and so on.
+    Among equals: the set with the most of the first group, then of the second, and so on.
 
-    `pairs[g][h]`: what one of g and one of h are worth together, symmetric and not negative; `pairs[g][g]`: two of g.
-    `members[g]`: what g's first, second, … member is worth by itself, descending: at least one of each group, and at
+    `pairs[g][h]`: what one of g and one of h are worth together; symmetric and not negative. `pairs[g][g]`: two of g.
+    `members[g]`: what g's first, second, … member is worth by itself, descending; at least one for each group, and at
     least `need` in all. `need` is at least 1.
     """
     return _Search(pairs, members=members, need=need).run(work // len(pairs))
 
 
 class _Search:
-    """One question. All is doubled, as the bound halves what a pair is worth."""
+    """One question. All values are doubled, because the bound halves what a pair is worth."""
 
     def __init__(self, pairs: Sequence[Sequence[int]], *, members: Sequence[Sequence[int]], need: int) -> None:
         self.groups = range(len(pairs))
@@ -38,7 +38,7 @@ class _Search:
         self.half = pairs
         self.pair = [[2 * worth for worth in row] for row in pairs]
         self.members = [[2 * worth for worth in of] for of in members]
-        # what is left for the groups from each one on
+        # how many members the groups from each one on have
         self.rest = [0] * (len(pairs) + 1)
         for g in reversed(self.groups):
             self.rest[g] = self.rest[g + 1] + self.caps[g]
@@ -52,13 +52,13 @@ class _Search:
     def run(self, steps: int) -> tuple[int, ...]:
         self.steps = steps
         self.best, value = self._greedy()
-        # a set that is as good is taken once: the first in the order of the search
+        # an equally good set may replace the greedy one: the first in the order of the search
         self.value = value - 1
         self._descend(0, self.need, 0, [0] * len(self.groups))
         return self.best
 
     def _partners(self, first: int) -> list[list[int]]:
-        """For each group from `first` on, and n = 0, 1, …: half of what one of it is worth at most with n of them."""
+        """For each group from `first` on, and n = 0, 1, …: half of the most that one of it is worth with n partners."""
         found = []
         for group in range(first, len(self.half)):
             row, sums, total = self.half[group], [0], 0
@@ -74,7 +74,7 @@ class _Search:
         return found
 
     def _greedy(self) -> tuple[tuple[int, ...], int]:
-        """The best of the sets that grow from one member each by the best next one."""
+        """The best of a few sets. Each begins with one member and grows by the best next one."""
         found: tuple[tuple[int, ...], int] | None = None
         seeds = max(1, _GREEDY_WORK // (self.need * len(self.groups)))
         for seed in self.groups[:seeds]:
@@ -93,7 +93,7 @@ class _Search:
         return found
 
     def _descend(self, group: int, need: int, value: int, gains: Sequence[int]) -> None:
-        """Decide on the groups from `group` on. `gains[g]`: what one more of g is worth with what is chosen."""
+        """Decides on the groups from `group` on. `gains[g]`: what one more of g is worth with the chosen members."""
         if self.steps <= 0:
             return
         self.steps -= 1
@@ -114,7 +114,7 @@ class _Search:
         self.counts[group] = 0
 
     def _bound(self, group: int, need: int, gains: Sequence[int]) -> int:
-        """No choice of `need` from here on adds more: each member with its best partners, whether they agree or not."""
+        """The most that `need` more members can add. Each one counts with its best partners, even if these differ."""
         caps, members = self.caps, self.members
         partners = self.partners[group]
         if not partners:

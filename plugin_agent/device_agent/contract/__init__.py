@@ -1,7 +1,7 @@
-"""What operator and agent agree on: the configuration document, both status objects, and the words and names both use.
+"""What operator and agent share: the configuration document, both status objects, and the reasons and names in them.
 
-Exports: `document` (the configuration as frozen dataclasses), `check` (its mistakes, each with the cure), `attributes`,
+Exports: `document` (the configuration as frozen dataclasses), `check` (its mistakes, each with a cure), `attributes`,
 `globs`, `template`, `names`, `inventory` and `status` (the two status objects), `reasons`, `codec` (JSON and back),
-`times`, `values` (quick frozen dataclasses), `log_format`.
-May import the standard library alone; the operator imports this package and nothing else of the agent.
+`times`, `values` (frozen dataclasses that are made faster), `log_format`.
+May import only the standard library. The operator imports this package and nothing else of the agent.
 """

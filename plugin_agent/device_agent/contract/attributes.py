@@ -1,4 +1,4 @@
-"""The one table of device attributes: validation, error messages and the documentation read it."""
+"""The table of device attributes. Validation, error messages and the documentation are made from it."""
 
 import difflib
 import re
@@ -14,7 +14,7 @@ SIMULATED: Final = "simulated"
 NVML: Final = "nvml"
 SOURCES: Final = (PCI, SYSFS, FILES, SIMULATED, NVML)
 MIG: Final = "nvml: {kind: MIG}"
-"""No source of its own: the finds of `nvml` that have more attributes than its GPUs."""
+"""Stands for MIG devices in `Attribute.sources`: they come from `nvml`, but have more attributes than its GPUs."""
 _GPU: Final = "nvml: {kind: GPU}"
 
 _RANKS: Final = {"uuid": 1, "usb.port": 2, "pci.address": 3, "path": 4, "name": 5}
@@ -25,10 +25,10 @@ _HARDWARE = (PCI, SYSFS, FILES, NVML)
 class Attribute:
     """A name that placeholders, `include`, `exclude` and `unit` may use.
 
-    `sources`: the sources whose devices can have it, or MIG; an absent attribute never matches.
-    `volatile`: the next boot may give its value to another device.
-    `rank`: how well it tells a device from all others, 1 the best; 0: it is no advice for `unit`.
-    `apart`: the attribute that differs where two devices agree on this one and are not the same, or ''.
+    `sources`: the sources whose devices can have it, or MIG. A device without the attribute never matches.
+    `volatile`: after a reboot another device may have this value.
+    `rank`: how well it identifies a device, from 1 (best); 0: never suggested for `unit`.
+    `apart`: the attribute that still differs when two devices have the same value of this one, or ''.
     """
 
     name: str
@@ -43,17 +43,17 @@ ATTRIBUTES: Final = (
     Attribute(
         "name",
         SOURCES,
-        "kernel name, PCI address or file's name; of a GPU or MIG device its UUID",
+        "kernel name, PCI address or file name; for a GPU or MIG device the UUID",
         volatile=True,
         rank=_RANKS["name"],
     ),
     Attribute("subsystem", _HARDWARE, "kernel subsystem of the device, such as pci, block, misc"),
     Attribute("driver", _HARDWARE, "driver bound to the device or to its nearest ancestor that has one"),
-    Attribute("numaNode", SOURCES, "NUMA node, absent where the hardware does not say"),
+    Attribute("numaNode", SOURCES, "NUMA node, absent if the hardware does not tell"),
     Attribute(
         "index",
         (SYSFS, FILES, SIMULATED, NVML),
-        "number at the end of the kernel name; of a GPU its number in NVML, of a MIG device such as 0:1",
+        "number at the end of the kernel name; for a GPU its number in NVML, for a MIG device such as 0:1",
         volatile=True,
     ),
     Attribute("path", _HARDWARE, "path of the device's first own node below /dev", volatile=True, rank=_RANKS["path"]),
@@ -97,7 +97,7 @@ ATTRIBUTES: Final = (
             ("brand", "brand, such as Nvidia, Tesla, GeForce"),
             ("driverVersion", "version of the driver, such as 580.95.05"),
             ("cudaVersion", "highest CUDA version of the driver, such as 13.0"),
-            ("migMode", "Enabled or Disabled; absent where the GPU has no MIG"),
+            ("migMode", "Enabled or Disabled; absent if the GPU has no MIG"),
         )
     ),
     *(
@@ -118,26 +118,26 @@ FILE_PREFIXES: Final = {
     "pf.attr.": _HARDWARE,
     "usb.attr.": (SYSFS, FILES),
 }
-"""`attr.<relative path>` is a sysfs file of the device, of its PCI function, its physical function, its USB device."""
+"""Prefix of a sysfs file -> sources. The file is of the device, its PCI function, physical function or USB device."""
 
 TELLING: Final = tuple(a.name for a in sorted(ATTRIBUTES, key=lambda a: a.rank) if a.rank)
-"""Attributes that tell devices from each other, the best first."""
+"""Attributes that identify a device, best first."""
 
 _RELATIVE = re.compile(r"[A-Za-z0-9_:@+-][A-Za-z0-9._:@+-]*(?:/[A-Za-z0-9_:@+-][A-Za-z0-9._:@+-]*){0,7}")
 
 
 def is_volatile(name: str) -> bool:
-    """Whether another boot may give the attribute's value to another device."""
+    """Whether another device may have the attribute's value after a reboot."""
     return name in _BY_NAME and _BY_NAME[name].volatile
 
 
 def apart(name: str) -> str:
-    """The attribute that differs where two devices agree on `name` and are not the same; '' where there is none."""
+    """The attribute that still differs when two devices have the same value of `name`; '' if there is none."""
     return _BY_NAME[name].apart if name in _BY_NAME else ""
 
 
 def file_attribute(name: str) -> tuple[str, str] | None:
-    """(prefix, path relative to the sysfs object) of an attribute that is a sysfs file, else None."""
+    """(prefix, path relative to the sysfs object) if the attribute is a sysfs file, else None."""
     for prefix in FILE_PREFIXES:
         if name.startswith(prefix):
             return prefix, name.removeprefix(prefix)
@@ -145,9 +145,9 @@ def file_attribute(name: str) -> tuple[str, str] | None:
 
 
 def attribute_problem(name: str, *, sources: Collection[str], also: Iterable[str] = ()) -> str | None:
-    """Why no device of `sources` can have the attribute, with what could be meant; None when one can.
+    """Why no device of `sources` can have the attribute, with a suggestion; None if one can.
 
-    `sources`: names of sources, and MIG beside `nvml` where that finds MIG devices.
+    `sources`: names of sources, and also MIG if `nvml` finds MIG devices. `also`: more names that are allowed here.
     """
     extra = tuple(also)
     if name in extra:

@@ -1,6 +1,6 @@
-"""What a well-formed document may still get wrong. The operator answers with these texts, the agent refuses by them.
+"""Finds mistakes in a document whose shape is right. Operator and agent refuse such a document with these texts.
 
-Every problem is one line: the field's path, what is wrong, how to mend it.
+Every problem is one line: the field's path, what is wrong, how to correct it.
 """
 
 import re
@@ -29,16 +29,16 @@ MAX_GRACE_SECONDS = 86_400
 MAX_XID = 999
 MAX_NUMA_NODES = 64
 MAX_PATH = 512
-"""Characters of a path as written."""
+"""The most characters of a path, as written in the document."""
 UNIT_NODE = "node"
-"""`unit: node`: all selected devices of the node are one."""
+"""`unit: node`: all selected devices of a node together are one device."""
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PERMISSIONS = re.compile(r"r?w?m?")
 
 
 def problems(document: Document, *, path: str = "spec.resources") -> tuple[str, ...]:
-    """Everything wrong in the document, in its order; empty when an agent can serve it."""
+    """All mistakes of the document, in its order; empty if an agent can serve it."""
     found: list[str] = []
     first: dict[str, int] = {}
     for index, resource in enumerate(document.resources):
@@ -54,12 +54,12 @@ def problems(document: Document, *, path: str = "spec.resources") -> tuple[str, 
 
 
 def sources_of(resource: Resource) -> frozenset[str]:
-    """The kinds of source that the entry draws devices from."""
+    """The kinds of source that the entry uses."""
     return frozenset(entry.kind for entry in resource.devices)
 
 
 def templates_of(resource: Resource) -> Iterator[tuple[str, str]]:
-    """(field path below the resource, text) of every value that may hold placeholders."""
+    """(field path below the resource, text) of every value that may have placeholders."""
     yield "name", resource.name
     for i, node in enumerate(resource.inject.device_nodes):
         yield f"inject.deviceNodes[{i}].hostPath", node.host_path
@@ -79,7 +79,7 @@ def templates_of(resource: Resource) -> Iterator[tuple[str, str]]:
 
 
 def attribute_names(resource: Resource) -> frozenset[str]:
-    """Every attribute that the entry mentions; what `attr.` files of a device are worth reading."""
+    """Every attribute that the entry mentions. Only these sysfs files of a device are read."""
     used = {m.attribute for m in resource.exclude}
     used |= {m.attribute for entry in resource.devices for m in entry.include}
     used |= {p.match.attribute for p in resource.sharing.per_device}
@@ -104,9 +104,9 @@ def _resource(resource: Resource, where: str) -> Iterator[str]:
                 f"choose one of {', '.join(attributes.SOURCES)}, and add entries for more"
             )
     if unclear:
-        return  # what attributes there are depends on the sources
+        return  # without a clear source, the attributes are not known
     yield from _sources(resource, where)
-    if resource.devices:  # without any, no attribute is there to be judged
+    if resource.devices:  # without a source there are no attributes to check
         yield from _matches(resource, where)
         yield from _attributes(resource, where, frozenset().union(*map(_having, resource.devices)))
     yield from globs.problems(resource, where)
@@ -163,7 +163,7 @@ def _simulated(source: SimulatedSource, at: str) -> Iterator[str]:
 
 
 def _having(entry: DeviceEntry) -> frozenset[str]:
-    """The sources that an entry's devices have attributes of."""
+    """The sources whose attributes the entry's devices have, with MIG for MIG devices."""
     mig = entry.nvml is not None and entry.nvml.kind is NvmlKind.MIG
     return frozenset({entry.kind, attributes.MIG} if mig else {entry.kind})
 
@@ -204,7 +204,7 @@ def _attributes(resource: Resource, where: str, sources: frozenset[str]) -> Iter
         except TemplateError as error:
             yield f"{where}.{field}: {error}"
             continue
-        # {position} is of one container: it can name nothing that a whole node shares
+        # {position} differs by container, but a resource name is the same for the whole node
         also = [] if field == "name" else [POSITION]
         for name in template.names:
             yield from check(name, f"{where}.{field}", also)
@@ -241,7 +241,7 @@ def _sharing(resource: Resource, where: str) -> Iterator[str]:
         elif sharing.max_per_container and count > sharing.max_per_container:
             yield (
                 f"{where}.allocation.counts: {count} is more than sharing.maxPerContainer "
-                f"{sharing.max_per_container}, so no container could ask for it; mend one of the two"
+                f"{sharing.max_per_container}, so no container could ask for it; change one of the two"
             )
 
 
@@ -358,23 +358,25 @@ def _health(resource: Resource, at: str) -> Iterator[str]:
 
 
 def _plain(path: str) -> bool:
-    """No `..`, no empty and no `.` segments, not the root: what it says is where it leads."""
+    """Whether the path has no `..`, `.` or empty segment, and is not the root."""
     return not {"", ".", ".."}.intersection(path.removeprefix("/").split("/"))
 
 
 def _unfit(path: str) -> str:
-    """Why the text can be no path at all, or ''."""
+    """Why the text cannot be a path, or ''."""
     if len(path) > MAX_PATH:
         return f"{path[:32]!r}… has {len(path):,} characters, a path may have {MAX_PATH}"
-    return f"{path!r} has a NUL, which no path can hold" if "\0" in path else ""
+    return f"{path!r} has a NUL character; remove it" if "\0" in path else ""
 
 
 def _no_position(path: str) -> str:
-    return f"{path!r}: {{position}} counts within one container, no path of the node depends on it; use an attribute"
+    return (
+        f"{path!r}: {{position}} counts within one container and is not allowed in a path of the node; use an attribute"
+    )
 
 
 def _parsed(text: str) -> Template | None:
     try:
         return parse_template(text)
     except TemplateError:
-        return None  # told by _attributes
+        return None  # _attributes reports it

@@ -1,8 +1,7 @@
-"""JSON to frozen dataclasses and back, driven by the dataclasses' own types.
+"""Converts JSON to frozen dataclasses and back. The types of the dataclass' fields decide the shape.
 
-Strict for what an admin writes: a field that nobody reads is a mistake. Lenient for what another version of our
-own programs has written: fields that only a newer one knows are passed over. A value of the wrong type is an error in
-both.
+Strict mode is for what an admin writes: an unknown field is a mistake. Lenient mode is for what another version of
+operator or agent wrote: unknown fields are skipped. A value of the wrong type is an error in both modes.
 """
 
 import dataclasses
@@ -19,22 +18,22 @@ from typing import Any, Final, TypeVar, cast
 T = TypeVar("T")
 
 ABSENT_IF_EMPTY: Final = types.MappingProxyType({"absent_if_empty": True})
-"""`metadata` of a field that JSON has only where it says something: "", 0, an empty list or map are left out."""
+"""`metadata` of a field that is left out of the JSON when it is empty: "", 0, an empty list or map."""
 
 _HALVES = re.compile("[\ud800-\udfff]")
-"""Half characters: JSON can write them, and no message to the kubelet can hold them."""
+"""Surrogates (half characters): JSON can contain them, but messages to the kubelet cannot."""
 
 _MOST_NEGATIVE = -(2**63)
 
 
 class ShapeError(ValueError):
-    """A value of another shape than the dataclass; the message begins with the value's path."""
+    """A value does not fit the dataclass. The message begins with the value's path."""
 
 
 def decode(cls: type[T], data: object, *, path: str, lenient: bool = False) -> T:
-    """`data` (what json.loads gives) as `cls`; names in JSON are the fields' in camelCase.
+    """Converts `data` (from json.loads) to `cls`. Names in JSON are the field names in camelCase.
 
-    `lenient`: unknown fields are passed over.
+    `lenient`: unknown fields are skipped.
 
     Raises:
         ShapeError: unknown field, missing field, wrong type, or a value that an enum does not have.
@@ -43,9 +42,9 @@ def decode(cls: type[T], data: object, *, path: str, lenient: bool = False) -> T
 
 
 def encode(value: Any) -> Any:
-    """The JSON of a dataclass: None is left out, all else is written, defaults too. Times are ISO 8601 in UTC.
+    """The JSON of a dataclass. Times are ISO 8601 in UTC.
 
-    Fields with ABSENT_IF_EMPTY are left out where they are empty.
+    None, and empty fields with ABSENT_IF_EMPTY, are left out. All other fields are written, defaults too.
     """
     if dataclasses.is_dataclass(value):
         written = {}
@@ -70,13 +69,13 @@ def camel(name: str) -> str:
 
 
 def json_names(cls: type) -> tuple[str, ...]:
-    """The names that the dataclass' fields have in JSON."""
+    """The names of the dataclass' fields in JSON."""
     return tuple(key for _, key, _ in _written(cls))
 
 
 @cache
 def _written(cls: type) -> tuple[tuple[str, str, bool], ...]:
-    """(attribute, name in JSON, whether it is left out where it is empty) of each field."""
+    """(attribute, name in JSON, whether it is left out when empty) of each field."""
     return tuple((f.name, camel(f.name), "absent_if_empty" in f.metadata) for f in dataclasses.fields(cls))
 
 
@@ -102,7 +101,7 @@ def _value(kind: Any, data: object, path: str, *, lenient: bool) -> object:
             raise ShapeError(f"{path}: must be a list, not {_name(data)}")
         element = typing.get_args(kind)[0]
         return tuple(_value(element, item, f"{path}[{i}]", lenient=lenient) for i, item in enumerate(data))
-    if origin is Mapping:  # names of the user's own: kept as they are
+    if origin is Mapping:  # the keys are the user's own names: kept as they are
         if not isinstance(data, dict):
             raise ShapeError(f"{path}: must be an object, not {_name(data)}")
         element = typing.get_args(kind)[1]
@@ -116,12 +115,12 @@ def _value(kind: Any, data: object, path: str, *, lenient: bool) -> object:
         return kind(cast("str", data))
     if kind is datetime:
         return _moment(data, path)
-    if type(data) is not kind:  # a bool is no int here
+    if type(data) is not kind:  # a bool does not count as an int
         raise ShapeError(f"{path}: must be {_NAMES[kind]}, not {_name(data)}")
     if isinstance(data, int) and not _MOST_NEGATIVE <= data <= ~_MOST_NEGATIVE:
-        raise ShapeError(f"{path}: is a number of more than 64 bits")
+        raise ShapeError(f"{path}: must be a number of at most 64 bits")
     if isinstance(data, str) and (found := _HALVES.search(data)):
-        raise ShapeError(f"{path}: must be text, and {found[0]!r} at character {found.start()} is none; remove it")
+        raise ShapeError(f"{path}: has {found[0]!r} at character {found.start()}, which is not valid text; remove it")
     return data
 
 

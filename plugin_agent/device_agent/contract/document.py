@@ -1,8 +1,8 @@
-"""The configuration document: what one pool's agents serve. Policy alone: node, object and pool come as environment.
+"""The configuration document: what the agents of one pool serve. The names of node, object and pool are not in it.
 
-Every entry is resolved: the operator has applied defaults and presets, so the agent has one
-matcher and one injection path. Field names are the DevicePluginConfig's, in JSON as camelCase.
-Meaning and bounds of each field: the CRD's descriptions; what may be wrong beyond shape: `check`.
+The operator has already applied defaults and presets, so the agent needs only one matcher and one way to inject.
+Field names are those of the DevicePluginConfig, in JSON as camelCase. The CRD's descriptions explain each field and
+its bounds; `check` finds mistakes that a schema cannot find.
 """
 
 import json
@@ -18,11 +18,11 @@ from device_agent.contract.values import dataclass
 T = TypeVar("T")
 
 CONTRACT_VERSION: Final = 1
-"""Part of the ConfigMap's name: agents of another version keep their own document until they are rolled."""
+"""Part of the ConfigMap's name, so that agents of an older release keep their document until they are replaced."""
 
 
 GLOB: Final = "glob"
-"""Key in the metadata of a source's field that holds globs: they are checked wherever the source comes from."""
+"""Metadata key of a source's fields that have globs: `globs` checks these fields."""
 
 
 def _globs() -> Any:
@@ -30,7 +30,7 @@ def _globs() -> Any:
 
 
 class ContractError(ValueError):
-    """The document cannot be used. The message is one line for an admin: where, what, how to mend it."""
+    """The document cannot be used. The message is one line for an admin: where, what is wrong, how to correct it."""
 
 
 class Ownership(StrEnum):
@@ -50,7 +50,7 @@ class TopologyHints(StrEnum):
 
 
 class OwnNodes(StrEnum):
-    """Which own nodes the agent gives. None: none, as where a container runtime brings them (CDI, a vendor's hook)."""
+    """Which own nodes of a device the agent gives to a container. NONE: the container runtime gives them (CDI)."""
 
     ALL = "All"
     LISTED = "Listed"
@@ -59,7 +59,7 @@ class OwnNodes(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Globs (fnmatch, case-sensitive), ORed. An absent attribute never matches."""
+    """Matches if the attribute fits a glob of `values` (fnmatch, case-sensitive). An absent attribute never matches."""
 
     attribute: str
     values: tuple[str, ...]
@@ -67,9 +67,9 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class PciSource:
-    """Globs; fields are ANDed, an empty field does not restrict. `ids` as vendor:device, lower-case hex.
+    """PCI functions that match a glob of every field; an empty field matches all. `ids`: vendor:device, lower-case hex.
 
-    `classes` match the class code's 6 hex digits or its first 4 (as lspci prints them).
+    `classes`: matched against the 6 hex digits of the class code, and against its first 4 (as lspci prints them).
     """
 
     ids: tuple[str, ...] = _globs()
@@ -80,7 +80,7 @@ class PciSource:
 
 @dataclass(frozen=True, slots=True)
 class SysfsSource:
-    """Objects of a class or bus whose kernel name matches a glob (none given: all)."""
+    """Objects of a class or bus in sysfs whose kernel name matches a glob; without `names`, all of them."""
 
     subsystem: str
     names: tuple[str, ...] = _globs()
@@ -88,14 +88,14 @@ class SysfsSource:
 
 @dataclass(frozen=True, slots=True)
 class FilesSource:
-    """Globs of absolute paths below /dev; a directory is one device with the nodes below it."""
+    """Globs of absolute paths below /dev. A directory is one device with all nodes below it."""
 
     paths: tuple[str, ...] = field(metadata={GLOB: True})
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedSource:
-    """`count` devices without hardware in `numa_nodes` equal blocks (0: no NUMA); `unhealthy`: their indexes."""
+    """`count` devices without hardware, in `numa_nodes` equal blocks (0: no NUMA). `unhealthy`: indexes."""
 
     count: int
     numa_nodes: int = 0
@@ -109,14 +109,14 @@ class NvmlKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NvmlSource:
-    """NVIDIA devices as the driver's management library lists them: whole GPUs, or partitions (MIG)."""
+    """NVIDIA devices that the driver's library lists: whole GPUs, or partitions (MIG)."""
 
     kind: NvmlKind = NvmlKind.GPU
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceEntry:
-    """One source, exactly, and what its finds must match."""
+    """Exactly one source, and what its devices must match."""
 
     pci: PciSource | None = None
     sysfs: SysfsSource | None = None
@@ -133,7 +133,7 @@ class DeviceEntry:
 
 @dataclass(frozen=True, slots=True)
 class PerDevice:
-    """The replicas of the devices that match; the first entry that matches counts."""
+    """The number of replicas of matching devices. The first entry that matches a device counts."""
 
     match: Match
     replicas: int
@@ -141,7 +141,7 @@ class PerDevice:
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """`max_per_container` 0: no cap."""
+    """How a device is shared. `max_per_container` 0: no limit."""
 
     replicas: int = 1
     max_per_container: int = 0
@@ -154,7 +154,7 @@ class Sharing:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """`counts` empty: any size of request."""
+    """How devices are chosen for a request. `counts`: the sizes of request that are allowed; empty: all."""
 
     policy: Policy = Policy.TOPOLOGY
     counts: tuple[int, ...] = ()
@@ -163,9 +163,9 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class DeviceNode:
-    """`own` (glob below /dev) selects own nodes; `host_path` names a companion; exactly one of the two.
+    """Device nodes for the container: `own` (a glob below /dev) selects own nodes, or `host_path` names a companion.
 
-    `container_path` empty: as on the host. `env`: a variable that gets the container path(s).
+    `container_path` empty: the same path as on the host. `env`: a variable that gets the path(s) in the container.
     """
 
     own: str = ""
@@ -185,7 +185,7 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class Env:
-    """`counts`: only requests of these sizes get it (empty: all). `optional`: left out where an attribute is absent."""
+    """`counts`: only requests of these sizes get it; empty: all. `optional`: left out if an attribute is absent."""
 
     name: str
     value: str
@@ -210,7 +210,7 @@ class Inject:
 
 
 class Clears(StrEnum):
-    """What ends a failure. Reset: the driver needs nothing more, or it was reloaded, or the node rebooted."""
+    """What ends a failure. RESET: the driver asks for no recovery action, or it was reloaded, or the node rebooted."""
 
     QUIET = "Quiet"
     RESET = "Reset"
@@ -218,7 +218,7 @@ class Clears(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class XidRule:
-    """An XID error of the NVIDIA driver that makes the GPU Unhealthy, beside or instead of the built-in table's row."""
+    """An XID of the NVIDIA driver that makes the GPU Unhealthy. It adds or replaces a row of the built-in table."""
 
     xid: int
     clears: Clears = Clears.RESET
@@ -226,11 +226,12 @@ class XidRule:
 
 @dataclass(frozen=True, slots=True)
 class HealthRules:
-    """When a device of the resource is Unhealthy, beyond what its source says.
+    """When a device of the resource is Unhealthy, in addition to failures that its source reports.
 
-    `unhealthy_when`: one match is a failed check; checks are `interval_seconds` apart. So many failed or good checks in
-    a row turn the device over; a check that gives no answer counts as neither. `removal_grace_seconds`: how long a
-    device that vanished stays listed at least. `ignore_xids` are no failures.
+    `unhealthy_when`: a device that matches one of them fails the check. Checks are `interval_seconds` apart.
+    `failure_threshold`, `recovery_threshold`: so many failed, or good, checks in a row change the device's health. A
+    check without an answer counts as neither.
+    `removal_grace_seconds`: how long a vanished device stays listed at least. `ignore_xids`: XIDs that are no failures.
     """
 
     unhealthy_when: tuple[Match, ...] = ()
@@ -244,9 +245,9 @@ class HealthRules:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One entry of `spec.resources`. `name` as written is its key; `unit` empty: the source's default.
+    """One entry of `spec.resources`. `name`: its key, with placeholders not filled in.
 
-    `max_devices` 0: no limit.
+    `unit` empty: the source's default. `max_devices` 0: no limit.
     """
 
     name: str
@@ -263,17 +264,17 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The order of `resources` decides ownership: the first entry that selects a device owns it."""
+    """The whole configuration of a pool. The first entry of `resources` that selects a device owns it."""
 
     resources: tuple[Resource, ...]
     contract_version: int = field(default=CONTRACT_VERSION)
 
 
 def parse(raw: bytes | str) -> Document:
-    """The document, strictly: an unknown or ill-typed field is an error with its path.
+    """Reads the document. An unknown field, or a wrong type, is an error with the field's path.
 
     Raises:
-        ContractError: not JSON, another contract version, or another shape.
+        ContractError: not JSON, another contract version, or a wrong shape.
     """
     try:
         data = json.loads(raw)
@@ -284,17 +285,17 @@ def parse(raw: bytes | str) -> Document:
     version = data.get("contractVersion") if isinstance(data, dict) else None
     if version != CONTRACT_VERSION:
         raise ContractError(
-            f"the configuration has contract version {version!r}, this agent reads {CONTRACT_VERSION}: "
-            "operator and agent images must be of one release"
+            f"the configuration has contract version {version!r}, but this agent reads {CONTRACT_VERSION}: "
+            "use operator and agent images of the same release"
         )
     return _decode(Document, data, path="")
 
 
 def parse_resource(data: Mapping[str, Any], *, path: str) -> Resource:
-    """One resolved entry of `spec.resources`; omitted fields get the document's defaults.
+    """Reads one resolved entry of `spec.resources`. Omitted fields get the document's defaults.
 
     Raises:
-        ContractError: another shape; the message begins with `path`.
+        ContractError: a wrong shape; the message begins with `path`.
     """
     resource = _decode(Resource, data, path=path)
     policy = data.get("allocation", {}).get("policy")
@@ -304,7 +305,7 @@ def parse_resource(data: Mapping[str, Any], *, path: str) -> Resource:
 
 
 def dump(document: Document) -> bytes:
-    """The document as it stands in the ConfigMap: equal documents give equal bytes."""
+    """The document as bytes for the ConfigMap. Equal documents give equal bytes."""
     return json.dumps(encode(document), indent=1, ensure_ascii=False).encode() + b"\n"
 
 

@@ -12,21 +12,21 @@ from typing import Final
 from device_agent.contract.codec import camel
 from device_agent.contract.document import GLOB, Resource
 
-_SET: Final = re.compile(r"\[!?+\]?+[^\]]*\]")  # a ']' that comes first is one of the set
+_SET: Final = re.compile(r"\[!?+\]?+[^\]]*\]")  # a ']' at the beginning belongs to the set
 
 
 def unclosed(text: str) -> bool:
-    """Whether a `[` of the glob begins no set."""
+    """Whether the glob has a `[` without its `]`."""
     return "[" in _SET.sub("", text)
 
 
 def problems(resource: Resource, where: str) -> Iterator[str]:
-    """A line for each such glob. `where`: path of the entry."""
+    """One line for each glob with an unclosed `[`. `where`: the path of the entry."""
     for field, texts in _globs(resource):
         for text in texts:
             if unclosed(text):
                 yield (
-                    f"{where}.{field}: {text!r:.80} has a '[' without ']', so it is taken as it stands; "
+                    f"{where}.{field}: {text!r:.80} has a '[' without ']', so it matches a literal '['; "
                     "close it, or write '[[]' for the character itself"
                 )
 

@@ -1,8 +1,8 @@
-"""NodeDeviceInventory as values: the agent of a node builds and writes one, the operator reads it.
+"""The NodeDeviceInventory as dataclasses. The agent of a node writes it; the operator reads it.
 
-The JSON is that of crds/nodedeviceinventories.yaml (`codec`). The agent bounds the object by bytes and cuts its lists.
-If `…_omitted` of a list is above 0, the list is incomplete, even when it is empty. Times are RFC 3339 in UTC with whole
-seconds.
+`codec` makes the JSON of crds/nodedeviceinventories.yaml from them. The agent limits the object's size and cuts its
+lists. If `…_omitted` of a list is above 0, the list is incomplete, even when it is empty. Times are RFC 3339 in UTC
+with whole seconds.
 """
 
 from collections.abc import Mapping
@@ -17,14 +17,14 @@ KIND = "NodeDeviceInventory"
 
 
 class Identity(StrEnum):
-    """Whether a device's id follows the hardware, or is a number or name that a reboot may give to another device."""
+    """STABLE: the device's id follows the hardware. VOLATILE: after a reboot another device may have the id."""
 
     STABLE = "Stable"
     VOLATILE = "Volatile"
 
 
 class PodResourcesState(StrEnum):
-    """Whether the kubelet tells who holds which device. Unavailable: the holders are those last known."""
+    """Whether the kubelet tells which pod holds which device. UNAVAILABLE: the holders are the last known ones."""
 
     AVAILABLE = "Available"
     UNAVAILABLE = "Unavailable"
@@ -40,7 +40,7 @@ class InventorySpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InventorySummary:
-    """Numbers over all resources. They count everything, whatever was cut from the lists.
+    """Numbers over all resources. They also count what was cut from the lists.
 
     `devices`, `healthy`: physical devices; `capacity`, `allocated`: ids.
     """
@@ -53,12 +53,12 @@ class InventorySummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InventoryResource:
-    """One resource name on the node. The counts are of all its devices, whatever was cut from the list of devices.
+    """One resource name on the node. The counts include devices that were cut from the list of devices.
 
-    `entry`: the name of its entry in spec.resources; '' for a rendered name that is refused.
-    `registered`: the kubelet has accepted it since the kubelet's own start.
-    `healthy`: devices that pods may get; `unknown` of them gave no answer to their last check.
-    `reason`: why it is not served as wanted: a word of `reasons.NodeReason`, or ''; `message`: the same for people.
+    `entry`: the name of its entry in spec.resources; '' if the name made from placeholders is refused.
+    `registered`: the kubelet has accepted it since the kubelet's last start.
+    `healthy`: devices that pods may get. `unknown`: how many of these gave no answer to their last check.
+    `reason`: what is wrong with it, a word of `reasons.NodeReason`, or ''. `message`: the same as a text for people.
     """
 
     name: str
@@ -75,12 +75,12 @@ class InventoryResource:
 
     @property
     def answering(self) -> int:
-        """Healthy devices whose last check had an answer: the others are Unknown, and count as healthy nowhere."""
+        """The number of healthy devices without those that are Unknown. Totals and status use this number."""
         return max(self.healthy - self.unknown, 0)
 
     @property
     def entry_name(self) -> str:
-        """The entry, or the resource's own name where the two are one."""
+        """The name of the entry; the resource's own name if `entry` is empty."""
         return self.entry or self.name
 
 
@@ -95,10 +95,10 @@ class InventoryHolder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InventoryDevice:
-    """One physical device under one resource name. `id`: as the kubelet knows its first replica.
+    """One physical device under one resource name. `id`: the id of its first replica at the kubelet.
 
     `reason`: a word of `reasons.DeviceReason` or of the device's driver, '' for a Healthy device.
-    `since`: when its health became what it is.
+    `since`: when its health last changed.
     """
 
     id: str
@@ -116,7 +116,7 @@ class InventoryDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InventoryExclusion:
-    """What a source found and the node does not serve. `reason`: a word of `reasons.ExclusionReason`."""
+    """A device that a source found but the node does not serve. `reason`: a word of `reasons.ExclusionReason`."""
 
     id: str = field(default="", metadata=ABSENT_IF_EMPTY)
     source: str = field(default="", metadata=ABSENT_IF_EMPTY)
@@ -129,8 +129,8 @@ class InventoryExclusion:
 class InventoryStatus:
     """What the agent found and serves.
 
-    `config_error`, `health_error`: what keeps the agent from using the configuration, and from keeping the devices'
-    health on the node; '' if nothing does. `acknowledgement`: what became of the annotation, '' without one.
+    `config_error`: why the agent cannot use the configuration, or ''. `health_error`: why it cannot keep the devices'
+    health on the node's disk, or ''. `acknowledgement`: the answer to the annotation, '' without one.
     """
 
     pool_name: str = ""
@@ -153,7 +153,7 @@ class InventoryStatus:
 
     @property
     def totals(self) -> InventorySummary:
-        """The numbers over all resources, whatever was cut."""
+        """The numbers over all resources, also of what was cut from the lists."""
         return self.summary or InventorySummary(
             devices=sum(r.devices for r in self.resources),
             healthy=sum(r.healthy for r in self.resources),
@@ -162,11 +162,11 @@ class InventoryStatus:
         )
 
     def listed(self, health: DeviceHealth) -> tuple[InventoryDevice, ...]:
-        """The devices of this health, as far as the list has them."""
+        """The listed devices of this health."""
         return tuple(device for device in self.devices if device.health is health)
 
     def cut(self, health: DeviceHealth) -> int:
-        """How many devices of this health the counts tell of and the cut list lacks; 0 where nothing was cut."""
+        """How many devices of this health were cut from the list, computed from the counts."""
         if not self.devices_omitted:
             return 0
         unknown = sum(r.unknown for r in self.resources)
@@ -179,9 +179,9 @@ class InventoryStatus:
 
 
 def read_status(status: object) -> InventoryStatus:
-    """An inventory's status as some agent has written it: what only a newer agent says is passed over.
+    """Reads an inventory's status. Fields that only a newer agent knows are skipped.
 
     Raises:
-        ShapeError: a field that must be there is absent, or has another type; the message names it.
+        ShapeError: a required field is missing, or a field has a wrong type; the message names it.
     """
     return decode(InventoryStatus, status, path="status", lenient=True)

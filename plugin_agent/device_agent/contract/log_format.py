@@ -1,7 +1,7 @@
-"""How both programs write a log line: the names of the fields and the words of the levels, once.
+"""The format of log lines, for operator and agent: names of the fields and words of the levels.
 
-A line is a constant message with fields: what the logging call gave as `extra`. The fields below come first, in this
-order; an `extra` of the same name is not shown. docs/operations.md has the table.
+A line has a constant message, and fields from the `extra` of the logging call. The fields below come first, in this
+order; an `extra` with one of these names is not shown. docs/operations.md has the table.
 
     json  {"time": "2026-01-01T00:00:00.000Z", "level": "info", "logger": "...", "message": "...", <fields>}
     text  2026-01-01T00:00:00.000Z info    logger: message field=value ...
@@ -17,11 +17,11 @@ TIME: Final = "time"
 LEVEL: Final = "level"
 """One of LEVELS."""
 LOGGER: Final = "logger"
-"""The module that speaks."""
+"""The module that logs."""
 MESSAGE: Final = "message"
-"""Constant: what differs from one occasion to the next stands in fields."""
+"""A constant text; all values that vary are in fields."""
 TRACEBACK: Final = "traceback"
-"""Of a defect: where it happened. The last field; in text the lines below the message."""
+"""Where a defect happened. The last field in json; in text the lines below the message."""
 
 LEVELS: Final = {
     logging.DEBUG: "debug",
@@ -35,12 +35,12 @@ _NO_FIELDS: Final = frozenset(
     (*logging.makeLogRecord({}).__dict__, "asctime", "taskName", TIME, LEVEL, LOGGER, MESSAGE, TRACEBACK)
 )
 _SHOWN: Final = (str, int, float)
-"""What a field may be. Libraries attach whole objects to their records, which no line can show."""
+"""Types of shown fields. Libraries also attach whole objects to their records; those are left out."""
 _encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class LogFormatter(logging.Formatter):
-    """Formats records as above; `style`: json or text."""
+    """Formats records as described above. `style`: json or text."""
 
     def __init__(self, *, style: str) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class LogFormatter(logging.Formatter):
 
 
 def _word(value: float | str) -> str:
-    """A field's value, in quotes where it would not read as one word on one line."""
+    """A field's value, in quotes if it is not a single word."""
     text = str(value)
     plain = text.isprintable() and not any(mark in text for mark in ' "=')
     return text if text and plain else json.dumps(text, ensure_ascii=False)

@@ -12,12 +12,12 @@ LABEL_CONFIG: Final = f"{GROUP}/config"
 LABEL_POOL: Final = f"{GROUP}/pool"
 
 CONFIG_FILE: Final = "config.json"
-"""Key of the ConfigMap, and so the file's name in the agent's configuration directory."""
+"""Key in the ConfigMap, and name of the file in the agent's configuration directory."""
 CONFIG_DIR: Final = "/etc/device-operator"
 HOST_ROOT: Final = "/host"
-"""Where the agent's pod has the node's /dev and /sys."""
+"""Where the node's /dev and /sys are mounted in the agent's pod."""
 DEVICE_PLUGINS_DIR: Final = "/var/lib/kubelet/device-plugins"
-"""A constant of every kubelet: it does not move with --root-dir (kubelet pkg/kubelet/cm/devicemanager)."""
+"""The same for every kubelet, whatever its --root-dir (kubelet pkg/kubelet/cm/devicemanager)."""
 AGENT_PORT: Final = 9808
 """/healthz, /readyz and /metrics of the agent."""
 
@@ -30,33 +30,33 @@ ENV_POD: Final = "POD_NAME"
 ENV_LOG_LEVEL: Final = "LOG_LEVEL"
 """Debug, Info, Warning or Error, as `agent.logLevel` of the DevicePluginConfig; absent: Info."""
 ENV_DRIVER_ROOT: Final = "DRIVER_ROOT"
-"""Where the agent's container has the driver's files; absent: the runtime brings them to their usual places."""
+"""Where the driver's files are in the agent's container; absent: the runtime puts them in their usual places."""
 ENV_DRIVER_ACCESS: Final = "DRIVER_ACCESS"
-"""`agent.driverAccess` as JSON, so that the agent's advice is about what is set; absent: nothing is."""
+"""`agent.driverAccess` as JSON, for the advice in the agent's messages; absent: nothing is set."""
 ENV_DEVICE_METRICS: Final = "DEVICE_METRICS"
 """Prometheus or None, as `agent.deviceMetrics`; absent: None."""
 ENV_NODE_FEATURES: Final = "NODE_FEATURES"
 """NFD or None, as `agent.nodeFeatures`; absent: None."""
 
 DRIVER_ROOT_DIR: Final = "/driver-root"
-"""Where the agent's container has `agent.driverAccess.driverRoot`; the value of ENV_DRIVER_ROOT."""
+"""Where `agent.driverAccess.driverRoot` is mounted in the agent's container; the value of ENV_DRIVER_ROOT."""
 FEATURES_DIR: Final = "/features.d"
-"""Where the agent's container has node-feature-discovery's directory of local feature files."""
+"""Where node-feature-discovery's directory of feature files is mounted in the agent's container."""
 
 MAX_IDS: Final = 20_000
-"""Ids of one resource on one node: beyond, a ListAndWatch message nears gRPC's 4 MiB."""
+"""The most ids of one resource on one node. With more, a ListAndWatch message comes near gRPC's limit of 4 MiB."""
 MAX_DOCUMENT_BYTES: Final = 900 * 1024
-"""A ConfigMap holds 1 MiB in all."""
+"""A ConfigMap has at most 1 MiB in all."""
 MAX_ID: Final = 63
-"""Length of a device id (kubelet api.proto, a comment only, kept all the same)."""
+"""The most characters of a device id. The kubelet's api.proto asks for this in a comment and does not check it."""
 MAX_NAMES_PER_ENTRY: Final = 16
-"""Resource names that one entry with placeholders may give on one node."""
+"""The most resource names that one entry with placeholders may make on one node."""
 
 CDI_NAME: Final = re.compile(
     r"[A-Za-z](?:[A-Za-z0-9._-]*[A-Za-z0-9])?/[A-Za-z](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
     r"=[A-Za-z0-9](?:[A-Za-z0-9_.:-]*[A-Za-z0-9])?"
 )
-"""vendor/class=name by the CDI specification: with another one the runtime refuses the container."""
+"""vendor/class=name by the CDI specification. The container runtime refuses any other form."""
 CDI_RULE: Final = "each part ends with a letter or digit, the first two begin with a letter"
 
 _NAME_PART = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
@@ -65,7 +65,7 @@ _REQUESTS: Final = "requests."
 
 
 def cut(text: str, *, limit: int) -> str:
-    """`text` itself up to `limit` characters, else its beginning and 8 hex digits of its SHA-256."""
+    """`text` if it has at most `limit` characters; else its beginning and 8 hex digits of its SHA-256."""
     if len(text) <= limit:
         return text
     return f"{text[: limit - 9]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
@@ -74,8 +74,8 @@ def cut(text: str, *, limit: int) -> str:
 def resource_name_problem(name: str) -> str | None:
     """Why the kubelet would refuse `name` as an extended resource, or None.
 
-    The rules are IsExtendedResourceName's of kubernetes pkg/apis/core/v1/helper, which
-    Register applies (kubelet pkg/kubelet/cm/devicemanager/plugin/v1beta1/server.go).
+    These are the rules of IsExtendedResourceName in kubernetes pkg/apis/core/v1/helper. The kubelet applies them in
+    Register (kubelet pkg/kubelet/cm/devicemanager/plugin/v1beta1/server.go).
     """
     domain, slash, part = name.partition("/")
     if not slash or not domain or not part:
@@ -95,10 +95,10 @@ def resource_name_problem(name: str) -> str | None:
 
 
 def resource_name_from(text: str) -> str:
-    """A rendered name made valid: other characters become '-' ('+' a '.'), cut at 63 with a hash.
+    """Makes a name with filled placeholders valid: '+' becomes '.', other bad characters '-'; cut at 63 with a hash.
 
     Raises:
-        ValueError: nothing that could stand in a name is left.
+        ValueError: no valid character is left.
     """
     domain, _, part = text.partition("/")
     part = re.sub(r"[^A-Za-z0-9._-]", "-", part.replace("+", ".")).strip("-._")
@@ -108,10 +108,10 @@ def resource_name_from(text: str) -> str:
 
 
 def device_id(value: str, *, entry: str | None = None) -> str:
-    """The id of a physical device from its `unit` value; `entry` is given for `ownership: None`.
+    """The id of a physical device from its `unit` value. `entry`: given only for `ownership: None`.
 
-    Printable ASCII without spaces is kept; anything else becomes '-', and the hash of the original is
-    appended, so that two different values never give one id.
+    Printable ASCII without spaces is kept. Other characters become '-', and a hash of the original is appended, so
+    that two different values never give the same id.
     """
     clean = re.sub(r"[^!-~]", "-", value)
     if clean != value:
@@ -122,19 +122,19 @@ def device_id(value: str, *, entry: str | None = None) -> str:
 
 
 def replica_id(device: str, index: int) -> str:
-    """The id of a device's replica: the first has the bare id, so that raising replicas keeps held ids."""
+    """The id of a replica. The first replica has the device's own id, so that ids in use stay when replicas grow."""
     return device if index == 0 else cut(f"{device}::{index}", limit=MAX_ID)
 
 
 def pool_object_name(config: str, pool: str) -> str:
-    """The name of a pool's DaemonSet; its ConfigMap's has the contract version appended.
+    """The name of a pool's DaemonSet. The ConfigMap's name is this one with the contract version appended.
 
-    The six hex digits keep `a-b` + `c` apart from `a` + `b-c`.
+    The six hex digits make the names for `a-b` + `c` and `a` + `b-c` differ.
     """
     digest = hashlib.sha256(f"{config}/{pool}".encode()).hexdigest()[:6]
     return f"{config}-{pool}-{digest}"
 
 
 def inventory_name(config: str, node: str) -> str:
-    """The name of a node's NodeDeviceInventory: the admission policy of the chart checks exactly this."""
+    """The name of a node's NodeDeviceInventory. The chart's admission policy checks this form."""
     return f"{config}.{node}"

@@ -1,9 +1,9 @@
-"""The words by which agent and operator say what is wrong, each with its meaning for an admin.
+"""The states and reasons in the API: words of agent and operator, each with its meaning for an admin.
 
-A reason is one CamelCase word for machines; the message beside it is for people. docs/troubleshooting.md has its
-tables from here (`scripts/reasons.py`).
+A reason is one CamelCase word for machines; the message beside it is for people. `scripts/reasons.py` makes the tables
+of docs/troubleshooting.md from this module.
 
-Three kinds of words are not listed here, as others make them:
+Three kinds of words are not listed here, because others define them:
 - `<vendor's word><number>`, such as `Xid79`: a numbered error of a device's driver. The message has its meaning.
 - Kubernetes' own words for a container that cannot start, such as `CreateContainerConfigError`, as a node's reason.
 - words of a newer agent, which an older operator passes on as they are.
@@ -14,7 +14,7 @@ from typing import Self
 
 
 class Word(StrEnum):
-    """A word of the API with its `meaning`: one or two sentences, what it says and what to do."""
+    """A word of the API. `meaning`: a few sentences that say what it means and what to do."""
 
     meaning: str
 
@@ -38,18 +38,18 @@ class DeviceReason(Word):
 
     MISSING = (
         "Missing",
-        "The device was there, and scans find it no more. It stays listed for removalGraceSeconds and until no pod "
-        "holds it. Plug it in again, or look into the node's kernel log.",
+        "Scans no longer find the device. It stays listed for removalGraceSeconds, and until no pod holds it. Plug it "
+        "in again, or read the node's kernel log.",
     )
     DRIVER_UNAVAILABLE = (
         "DriverUnavailable",
-        "The driver hangs or cannot be asked; the message has the call or the cause. Unknown: the device is offered "
-        "as before. Unhealthy: a pod holds it, and the driver has not told of it since the agent started "
+        "The driver hangs or does not answer; the message has the call or the cause. An Unknown device is offered as "
+        "before. A device is Unhealthy if a pod holds it and the driver has not listed it since the agent started "
         "(docs/health.md#a-driver-that-hangs-a-driver-that-is-slow).",
     )
     NO_ANSWER = (
         "NoAnswer",
-        "The driver answers for other devices and not for this one. The device is offered as before; the message says "
+        "The driver answers for other devices, but not for this one. The device is offered as before; the message says "
         "what to try on the node.",
     )
     UNHEALTHY_WHEN = (
@@ -58,15 +58,15 @@ class DeviceReason(Word):
     )
     RECOVERING = (
         "Recovering",
-        "Its checks are good again, but not yet as often as health.recoveryThreshold asks. Wait.",
+        "The checks are good again, but health.recoveryThreshold asks for more good checks. Wait.",
     )
     DEVICE_NODE_MISSING = (
         "DeviceNodeMissing",
-        "The kernel knows the device, and its node below /dev is not there. Load its driver's module, or look at udev.",
+        "The kernel has the device, but its node below /dev does not exist. Load its driver's module, or check udev.",
     )
     COMPANION_MISSING = (
         "CompanionMissing",
-        "A hostPath of inject.deviceNodes is not on the node. Create it, or set optional: true.",
+        "A hostPath of inject.deviceNodes does not exist on the node. Create it, or set optional: true.",
     )
     SIMULATED_FAULT = "SimulatedFault", "The configuration asks for it: simulated.unhealthy lists the device's index."
     DRAINING = (
@@ -100,7 +100,7 @@ class DeviceReason(Word):
     REBOOT_REQUIRED = "RebootRequired", "The driver asks for a reboot. Drain the node and reboot it."
     DRAIN_REQUIRED = (
         "DrainRequired",
-        "The driver asks to take work off the device. End the pods that hold it; the message says what comes then.",
+        "The driver asks to remove all work from the device. End the pods that hold it; the message has the next step.",
     )
     RECOVERY_ACTION_PENDING = (
         "RecoveryActionPending",
@@ -128,7 +128,10 @@ class ExclusionReason(Word):
         "The entry found no device; the message says where it looked. Check class, path or id. For NVIDIA devices the "
         "message says why the driver shows none.",
     )
-    NOT_A_DEVICE = "NotADevice", "The path is no device node, and no directory with device nodes. Correct the path."
+    NOT_A_DEVICE = (
+        "NotADevice",
+        "The path is neither a device node nor a directory with device nodes. Correct the path.",
+    )
     NOT_INCLUDED = "NotIncluded", "An include of the resource does not match; the message has the value."
     EXCLUDED = "Excluded", "An exclude of the resource matches; the message has the value."
     OWNED_BY_EARLIER_ENTRY = "OwnedByEarlierEntry", "An earlier entry of spec.resources has the same hardware."
@@ -147,7 +150,7 @@ class ExclusionReason(Word):
     )
     UNSAFE_VALUE = (
         "UnsafeValue",
-        "The value of an attribute has characters that may not stand in a path. Use another attribute in the path.",
+        "The value of an attribute has characters that are not allowed in a path. Use another attribute in the path.",
     )
     MAX_DEVICES = "MaxDevices", "maxDevices keeps the device for the host. Raise it to offer more devices."
     TOO_MANY_NAMES = (
@@ -161,35 +164,38 @@ class ExclusionReason(Word):
     NAME_TAKEN = "NameTaken", "The rendered name is already a resource of an earlier entry. Rename one of the two."
     CONTAINER_PATH_CONFLICT = (
         "ContainerPathConflict",
-        "Two device nodes would have one path in the container. Change containerPath, or put a placeholder into it.",
+        "Two device nodes would have the same path in the container. Change containerPath, or use a placeholder in it.",
     )
     MIG_ENABLED = (
         "MigEnabled",
-        "nvml.kind is GPU, and MIG mode of this GPU is enabled. Use nvml.kind: MIG, or disable MIG mode.",
+        "nvml.kind is GPU, but MIG mode of this GPU is enabled. Use nvml.kind: MIG, or disable MIG mode.",
     )
     MIG_DISABLED = (
         "MigDisabled",
-        "nvml.kind is MIG, and MIG mode of this GPU is disabled. Use nvml.kind: GPU, or enable MIG mode.",
+        "nvml.kind is MIG, but MIG mode of this GPU is disabled. Use nvml.kind: GPU, or enable MIG mode.",
     )
     NO_MIG_DEVICES = (
         "NoMigDevices",
-        "MIG mode is enabled, and the GPU has no partitions. Create them on the node, for example with nvidia-smi mig.",
+        "MIG mode is enabled, but the GPU has no partitions. Create them on the node, for example with nvidia-smi mig.",
     )
     UNREADABLE = (
         "Unreadable",
-        "The device is there, and what it is cannot be read; the message says what failed. A GPU that was lost before "
-        "the agent started: reset it, or reboot the node.",
+        "The device exists, but its attributes cannot be read; the message says what failed. If a GPU was lost before "
+        "the agent started, reset it, or reboot the node.",
     )
 
 
 class NodeState(Word):
     """`status.nodes[].state` of the DevicePluginConfig."""
 
-    SERVING = "Serving", "The agent serves devices. A reason beside it other than Serving names a fault."
+    SERVING = "Serving", "The agent serves devices. A reason other than Serving names a fault."
     PENDING = "Pending", "The agent does not run yet. The message says what it waits for."
-    STALE = "Stale", "The agent ran and does not report now. Check the node's kubelet, then the agent's pod and log."
-    FAILED = "Failed", "The agent's pod cannot start or ends again: kubectl logs -n device-operator POD --previous."
-    NO_DEVICES = "NoDevices", "The agent runs, and the node has no device to serve. That is no fault."
+    STALE = "Stale", "The agent has stopped reporting. Check the node's kubelet, then the agent's pod and log."
+    FAILED = (
+        "Failed",
+        "The agent's pod cannot start, or ends repeatedly: kubectl logs -n device-operator POD --previous.",
+    )
+    NO_DEVICES = "NoDevices", "The agent runs, but the node has no device to serve. This is not a fault."
 
 
 class NodeReason(Word):
@@ -224,7 +230,7 @@ class NodeReason(Word):
     UNSCHEDULABLE = "Unschedulable", "The agent's pod is not scheduled; the message has the scheduler's text."
     CONTAINER_CREATING = (
         "ContainerCreating",
-        "The container cannot be created yet; the message has the kubelet's last warning, such as a RuntimeClass that "
+        "The container cannot be created yet. The message has the kubelet's last warning, such as a RuntimeClass that "
         "the node's container runtime does not know.",
     )
     POD_INITIALIZING = "PodInitializing", "The pod is being set up; the message has the kubelet's last warning."
@@ -233,32 +239,32 @@ class NodeReason(Word):
         "The node cannot pull the agent's image. Check agent.image, agent.imagePullSecrets and the registry.",
     )
     STARTING = "Starting", "The agent's pod has just started. Wait."
-    POD_FAILED = "PodFailed", "The agent's pod ended; the message has exit code and last words."
+    POD_FAILED = "PodFailed", "The agent's pod ended; the message has its exit code and its last output."
     AGENT_CRASHES = (
         "AgentCrashes",
-        "The agent's container ends again and again: kubectl logs -n device-operator POD --previous.",
+        "The agent's container ends repeatedly: kubectl logs -n device-operator POD --previous.",
     )
     # while the agent runs
-    AGENT_NOT_READY = "AgentNotReady", "The agent runs and is not Ready; the message or the agent's log says why."
+    AGENT_NOT_READY = "AgentNotReady", "The agent runs, but is not Ready; the message or the agent's log says why."
     NODE_NOT_READY = (
         "NodeNotReady",
-        "The node's kubelet does not report, or says that the node is not ready, or the node is being deleted. Nothing "
-        "on the agent's side can help.",
+        "The node's kubelet does not report, or says that the node is not ready, or the node is being deleted. Repair "
+        "the node; the agent is not the cause.",
     )
     NO_REPORT = (
         "NoReport",
-        "The agent is Ready and has written no inventory. Its log says why: rights of its ServiceAccount, an admission "
-        "policy, the way to the API server.",
+        "The agent is Ready, but has written no inventory. Its log says why: rights of its ServiceAccount, an "
+        "admission policy, or no connection to the API server.",
     )
     INVENTORY_UNREADABLE = (
         "InventoryUnreadable",
-        "The operator cannot read the node's inventory; the message names the field. Bring operator and agents to one "
-        "version.",
+        "The operator cannot read the node's inventory; the message names the field. Use operator and agents of the "
+        "same release.",
     )
-    NO_HEARTBEAT = "NoHeartbeat", "The agent is Ready and has stopped writing its inventory. Its log says why."
+    NO_HEARTBEAT = "NoHeartbeat", "The agent is Ready, but has stopped writing its inventory. Its log says why."
     CONFIG_ERROR = (
         "ConfigError",
-        "The agent cannot use the configuration and keeps the one before; the message says what is wrong with it.",
+        "The agent cannot use the new configuration and keeps the earlier one; the message says what is wrong.",
     )
     FOREIGN_PLUGIN = (
         "ForeignPlugin",
@@ -279,13 +285,14 @@ class NodeReason(Word):
     )
     ENV_COLLISION = (
         "EnvCollision",
-        "A container holds two resources that set one environment variable, and has the value of one of them. Ask for "
-        "one of the two, or inject the devices in another way (docs/gpu.md#how-pods-get-their-gpu-the-presets).",
+        "A container holds two resources that set the same environment variable, so it has only one of the values. "
+        "Request one of the two, or inject the devices in another way "
+        "(docs/gpu.md#how-pods-get-their-gpu-the-presets).",
     )
     HEALTH_NOT_KEPT = (
         "HealthNotKept",
-        "The node's disk does not take the record of device health, or the record cannot be read; status.healthError "
-        "of the inventory has the cause (docs/health.md#where-health-is-kept).",
+        "The agent cannot write or read the record of device health on the node's disk; status.healthError of the "
+        "inventory has the cause (docs/health.md#where-health-is-kept).",
     )
     DEVICES_UNHEALTHY = "DevicesUnhealthy", "Devices are Unhealthy; status.unhealthyDevices has them with reasons."
     DEVICES_UNKNOWN = (
@@ -314,11 +321,11 @@ class ConditionReason(Word):
     """`status.conditions[].reason` of the DevicePluginConfig. Ready and Degraded may also have a node's reason."""
 
     # Accepted
-    ACCEPTED = "Accepted", "The generation is in force. The message has what an admin should know of it."
+    ACCEPTED = "Accepted", "The generation is in force. The message may have warnings for the admin."
     INVALID_SPEC = (
         "InvalidSpec",
-        "The spec has mistakes that only the operator can find; the message lists them. The generation accepted before "
-        "stays in force.",
+        "The spec has mistakes that only the operator can find; the message lists them. The generation that was "
+        "accepted last stays in force.",
     )
     POOL_OVERLAP = (
         "PoolOverlap",
@@ -332,18 +339,24 @@ class ConditionReason(Word):
     SPEC_NOT_KEPT = (
         "SpecNotKept",
         "The API server refuses the ControllerRevision that keeps the accepted spec; the message has its text. The "
-        "generation before stays in force. The operator tries again.",
+        "generation that was accepted last stays in force. The operator tries again.",
     )
     ACCEPTED_SPEC_LOST = (
         "AcceptedSpecLost",
-        "The latest edit is rejected, and the ControllerRevision with the accepted spec is gone or unreadable. What "
-        "runs is left as it is. Apply a spec that is accepted.",
+        "The latest edit is rejected, and the ControllerRevision with the accepted spec is gone or unreadable. The "
+        "agents keep running unchanged. Apply a valid spec.",
     )
     # Progressing
-    UPDATING = "Updating", "Nodes are not on the current configuration or pod template yet; the message names them."
-    CURRENT = "Current", "All nodes are on the current configuration and pod template."
-    PAUSED = "Paused", "spec.paused is true: the operator changes nothing and goes on reporting."
-    NOT_ACCEPTED = "NotAccepted", "No spec of the object was accepted yet, so nothing runs. Accepted has the cause."
+    UPDATING = (
+        "Updating",
+        "Some nodes do not have the current configuration or pod template yet; the message names them.",
+    )
+    CURRENT = "Current", "All nodes have the current configuration and pod template."
+    PAUSED = "Paused", "spec.paused is true: the operator changes nothing, but still reports."
+    NOT_ACCEPTED = (
+        "NotAccepted",
+        "No spec of the object was accepted yet, so nothing runs. The condition Accepted has the cause.",
+    )
     # Degraded
     AS_WANTED = "AsWanted", "No problems found."
     DEVICE_CONFLICT = (
@@ -356,14 +369,17 @@ class ConditionReason(Word):
     DEVICES_UNHEALTHY = "DevicesUnhealthy", "Devices are Unhealthy; status.unhealthyDevices has them with reasons."
     DEVICES_UNKNOWN = "DevicesUnknown", "The last check of some devices gave no answer. They are offered as before."
     # Ready
-    SERVING = "Serving", "The agents serve devices on the nodes, but for at most maxUnavailable of them."
+    SERVING = "Serving", "The agents serve devices on all nodes, except at most maxUnavailable."
     AGENTS_STARTING = (
         "AgentsStarting",
-        "Agents are on their way, and no fault is known. The condition keeps its status until they are Ready or late.",
+        "Agents are starting, and no fault is known. The condition keeps its status until they are Ready or late.",
     )
     NO_NODES = "NoNodes", "No node matches the pools. Check nodeSelector and the labels of the nodes."
-    NO_READY_NODES = "NoReadyNodes", "The pools match nodes, and none of them is Ready."
-    NO_DEVICES = "NoDevices", "The agents serve, and no node has a device. Degraded has the cause, if there is one."
+    NO_READY_NODES = "NoReadyNodes", "The pools match nodes, but none of them is Ready."
+    NO_DEVICES = (
+        "NoDevices",
+        "The agents run, but no node has a device. If there is a fault, the condition Degraded has the cause.",
+    )
     # all of them
     OBSERVING = "Observing", "The operator has started and still reads the cluster's objects. Wait a moment."
 
@@ -372,11 +388,11 @@ class EventReason(Word):
     """Reasons of the Events about a DevicePluginConfig. Other Events have the reason of their condition."""
 
     ACCEPTED = "Accepted", "The operator accepted a generation."
-    UPDATING = "Updating", "Agents are being brought to another configuration or pod template."
-    UPDATED = "Updated", "All agents are on the current configuration and pod template."
+    UPDATING = "Updating", "Agents are getting another configuration or pod template."
+    UPDATED = "Updated", "All agents have the current configuration and pod template."
     READY = "Ready", "The object became Ready."
-    NOT_READY = "NotReady", "The object is not Ready any more; the message has the cause."
-    RECOVERED = "Recovered", "The object is not Degraded any more."
+    NOT_READY = "NotReady", "The object is no longer Ready; the message has the cause."
+    RECOVERED = "Recovered", "The object is no longer Degraded."
     DEVICE_HEALTHY = "DeviceHealthy", "A device is Healthy again."
     DEVICE_UNHEALTHY = "DeviceUnhealthy", "A device became Unhealthy; the message has the reason."
     DEVICE_UNKNOWN = "DeviceUnknown", "The last check of a device gave no answer; the message has the reason."

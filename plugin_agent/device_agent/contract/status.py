@@ -1,7 +1,7 @@
-"""The status of a DevicePluginConfig as values: the operator builds it, compares it and reads back its own.
+"""The status of a DevicePluginConfig as dataclasses. The operator builds it, compares it and reads it back.
 
-The JSON is that of crds/devicepluginconfigs.yaml (`codec`). The operator bounds it by bytes and cuts its lists: a list
-with a count in its `…_omitted` is not the whole list. Times are RFC 3339 in UTC with whole seconds.
+`codec` makes the JSON of crds/devicepluginconfigs.yaml from them. The operator limits its size and cuts its lists. If
+`…_omitted` of a list is above 0, the list is incomplete. Times are RFC 3339 in UTC with whole seconds.
 """
 
 from collections.abc import Mapping
@@ -29,9 +29,9 @@ class ConditionStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigCondition:
-    """`reason`: a word of `reasons.ConditionReason`, or of `reasons.NodeReason` where nodes are the cause.
+    """A condition. `reason`: a word of `reasons.ConditionReason`, or of `reasons.NodeReason` if nodes are the cause.
 
-    `last_transition_time`: when `status` became what it is.
+    `last_transition_time`: when `status` last changed.
     """
 
     type: str
@@ -44,7 +44,7 @@ class ConfigCondition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusSummary:
-    """The numbers of the printer columns. `nodes`, `devices`: such as 3/3."""
+    """The numbers of the columns of kubectl get. `nodes`, `devices`: such as 3/3."""
 
     nodes: str = ""
     devices: str = ""
@@ -55,7 +55,12 @@ class StatusSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolNodes:
-    """How many nodes of a pool match, count, are served, are up to date, do not report."""
+    """Numbers of nodes of a pool.
+
+    `matched`: nodes of the pool. `settled`: nodes Ready for 5 minutes; the condition Ready counts them.
+    `ready`: nodes that a reporting agent serves. `updated`: nodes on the current configuration and pod template.
+    `stale`: nodes whose agent does not report.
+    """
 
     matched: int = 0
     settled: int = 0
@@ -66,7 +71,7 @@ class PoolNodes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolStatus:
-    """`config_hash`: SHA-256 of its configuration document."""
+    """One pool. `config_hash`: SHA-256 of its configuration document."""
 
     name: str
     nodes: PoolNodes | None = None
@@ -76,7 +81,7 @@ class PoolStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceTotals:
-    """One resource name over all nodes. `nodes`: those that have it."""
+    """One resource name over all nodes. `nodes`: how many nodes have it."""
 
     name: str = ""
     entry: str = ""
@@ -90,7 +95,7 @@ class ResourceTotals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetDevice:
-    """A device that is not Healthy, with its node."""
+    """A device on some node that is not Healthy."""
 
     node: str = field(default="", metadata=ABSENT_IF_EMPTY)
     resource: str = field(default="", metadata=ABSENT_IF_EMPTY)
@@ -103,7 +108,7 @@ class FleetDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeResource:
-    """One resource on one node. `healthy`: without devices whose last check gave no answer."""
+    """One resource on one node. `healthy`: does not count devices whose last check gave no answer."""
 
     name: str = ""
     devices: int = 0
@@ -114,7 +119,7 @@ class NodeResource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeDevice:
-    """One device on one node. `allocated_to`: the first holders; the inventory has the rest."""
+    """One device on one node. `allocated_to`: the first holders; the inventory has all of them."""
 
     id: str = field(default="", metadata=ABSENT_IF_EMPTY)
     resource: str = field(default="", metadata=ABSENT_IF_EMPTY)
@@ -125,7 +130,7 @@ class NodeDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStatus:
-    """`reason`: a word of `reasons.NodeReason`, or Kubernetes' own for a container that cannot start."""
+    """One node. `reason`: a word of `reasons.NodeReason`, or Kubernetes' own reason if a container cannot start."""
 
     name: str
     pool: str = field(default="", metadata=ABSENT_IF_EMPTY)
@@ -138,7 +143,7 @@ class NodeStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigStatus:
-    """`accepted_generation`: the one in force, 0 where none ever was."""
+    """The whole status. `accepted_generation`: the generation in force, 0 if none was accepted yet."""
 
     observed_generation: int = 0
     accepted_generation: int = field(default=0, metadata=ABSENT_IF_EMPTY)
@@ -158,16 +163,16 @@ class ConfigStatus:
         return {condition.type: condition for condition in self.conditions}
 
     def condition(self, kind: ConditionType) -> ConfigCondition | None:
-        """None before the operator's first visit."""
+        """The condition of this type; None before the operator first wrote the status."""
         return self.by_type.get(kind)
 
 
 NOTHING_SAID = ConfigStatus()
-"""The status of an object that no operator has visited."""
+"""The status of an object before the operator first wrote it."""
 
 
 def read_config_status(status: object) -> ConfigStatus:
-    """The status as some operator has written it; one that cannot be read says nothing, and is written anew."""
+    """Reads the status. One that cannot be read counts as empty, and the operator writes it again."""
     try:
         return decode(ConfigStatus, status or {}, path="status", lenient=True)
     except ShapeError:

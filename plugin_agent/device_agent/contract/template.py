@@ -1,4 +1,4 @@
-"""Values with `{attribute}` placeholders: parsed once, rendered per device."""
+"""Values with `{attribute}` placeholders. They are parsed once and rendered for each device."""
 
 import re
 from collections.abc import Mapping
@@ -14,16 +14,16 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:\.[A-Za-z0-9._:@+/-]+)*")
 
 
 class TemplateError(ValueError):
-    """The text is no template; the message says where and how to mend it."""
+    """The text is not a valid template. The message says where, and how to correct it."""
 
 
 class MissingAttributeError(LookupError):
-    """The device has no value for the attribute named in `args[0]`."""
+    """The device lacks the attribute that `args[0]` names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A parsed value. `parts` alternates literals and attribute names: literal, name, literal, …"""
+    """A parsed value. `parts`: literals and attribute names in turn: literal, name, literal, …"""
 
     text: str
     parts: tuple[str, ...]
@@ -58,7 +58,7 @@ class Template:
 
 
 def parse_template(text: str) -> Template:
-    """`text` as a template: `{name}` is a placeholder, `{{` and `}}` are literal braces.
+    """Parses `text`: `{name}` is a placeholder, `{{` and `}}` are literal braces.
 
     Raises:
         TemplateError: a brace without its partner, or an empty or ill-formed name.
@@ -73,7 +73,7 @@ def parse_template(text: str) -> Template:
         elif token[1] is None:
             raise TemplateError(f"{text!r} has a single {token[0]!r}: write {token[0] * 2!r} for a literal brace")
         elif not _NAME.fullmatch(token[1]):
-            raise TemplateError(f"{text!r}: {token[0]!r} is no attribute name; write {{{{ for a literal brace")
+            raise TemplateError(f"{text!r}: {token[0]!r} is not an attribute name; write {{{{ for a literal brace")
         else:
             parts += [token[1], ""]
     parts[-1] += text[at:]

@@ -1,8 +1,8 @@
-"""A fault of one object of the node concerns that object alone.
+"""Limits a fault to the object of the node where it happens.
 
-Whatever goes wrong while one device is read, the device is left out with the reason `Unreadable`, and the scan goes on.
-A tree that cannot be read is expected: the message says which path and why. Any other exception is a defect of ours:
-its traceback is in the log once.
+If one device cannot be read, it is left out with the reason `Unreadable`, and the scan goes on. An unreadable tree is
+expected: the message names the path and the cause. Any other exception is a defect of the agent: its traceback is
+logged once.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ _MOST: Final = 1000
 
 
 class Boundary:
-    """Lives from scan to scan, to remember which defects are already logged."""
+    """Remembers from scan to scan which defects are already logged."""
 
     def __init__(self) -> None:
         self._logged: set[tuple[str, type[Exception]]] = set()
@@ -37,9 +37,9 @@ class Boundary:
         sysfs_path: str | None = None,
         label: str = "",
     ) -> Iterator[None]:
-        """Runs the work on one object, `place` on the node. An exception becomes a find that is left out.
+        """Wraps the work on one object, `place` on the node. An exception becomes a find that is left out.
 
-        `sysfs_path` and `label`: the find's, where they are known.
+        `sysfs_path` and `label`: the find's, if they are known.
         """
         try:
             yield
@@ -64,5 +64,7 @@ class Boundary:
         key = (place, type(error))
         if key not in self._logged and len(self._logged) < _MOST:
             self._logged.add(key)
-            logger.error("cannot be read, a defect of the agent", exc_info=error, extra={"path": place})
+            logger.error(
+                "an object cannot be read because of a defect of the agent", exc_info=error, extra={"path": place}
+            )
         return str(UnreadableError(place, f"{error!r}; the agent's log has the details"))

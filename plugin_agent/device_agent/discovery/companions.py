@@ -1,8 +1,8 @@
-"""Device nodes that no kernel event tells of: companions, and those that a driver's tools make by hand.
+"""Watches device nodes that no kernel event announces: companions, and nodes that a driver's tools make.
 
-The kernel announces devices, and nodes follow from that. But nvidia-modprobe calls mknod for modules that registered no
-device, so /dev/nvidia-uvm comes without a word; and an admin may remove what was there. Names that come and go in the
-directories of such nodes are a hint to scan.
+The kernel announces devices, and their nodes follow. But nvidia-modprobe calls mknod for modules without a registered
+device, so /dev/nvidia-uvm appears without an event. An admin may also remove a node. So names that appear or disappear
+in the directories of such nodes are a hint to scan.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _MAX_DIRECTORIES: Final = 32
 
 
 class NodeWatch:
-    """`run` is its task. `changed`: nodes that the last document followed speaks of came or went.
+    """`run` is its task. `changed`: called when nodes of the followed document appeared or disappeared.
 
     `of_drivers`: source in the document -> the nodes that its driver's tools make.
     """
@@ -64,7 +64,9 @@ class NodeWatch:
                     watch.close()
 
     async def _follow(self, watches: Iterable[DirectoryWatch]) -> None:
-        """Until another document is followed. The first look is a hint: the scan that it came with is over."""
+        """Watches until another document is followed. The first look is a hint too: that document's scan is already
+        over.
+        """
         before: frozenset[str] = frozenset()
         while not self._edited.is_set():
             waits = [watch.wait(seconds=self._settings.config_poll) for watch in watches]
@@ -72,7 +74,7 @@ class NodeWatch:
             if (now := self._there()) != before:
                 before = now
                 self._changed()
-            # a directory is read once for a burst of names in it
+            # read a directory once for a burst of changes
             await asyncio.sleep(self._settings.hint_coalesce)
 
     def _there(self) -> frozenset[str]:
@@ -100,6 +102,6 @@ def _wanted(document: Document, of_drivers: Mapping[str, tuple[NodeNames, ...]])
             yield from of_drivers.get(kind, ())
         for spec in resource.inject.device_nodes:
             if spec.host_path.startswith(_DEV):
-                # of a path with placeholders, what comes before them
+                # the part before the first placeholder
                 directory, _, name = parse_template(spec.host_path).prefix.removeprefix(_DEV).rpartition("/")
                 yield NodeNames(directory, name)

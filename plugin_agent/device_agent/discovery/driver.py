@@ -1,7 +1,7 @@
-"""Devices that a driver's library tells of: what such a library is to the scan, whoever made it.
+"""What a driver library is to the scan.
 
-Most sources read files and need nothing before a scan. A library is another matter: it may take its time, or hang. So a
-feed asks it before the scan, on the event loop, and hands over what it was told as a source for that one scan.
+Most sources read files and need nothing before a scan. A library may be slow, or hang. So a feed asks it before the
+scan, on the event loop, and makes the answer a source for that one scan.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ class DriverSource(Source, Protocol):
         ...
 
     def reason(self, *, expected: bool) -> str:
-        """Why it shows no devices or its answer cannot be used now; '' if all is well.
+        """Why it shows no devices, or why its answer cannot be used now; '' if all is well.
 
         `expected`: the entry had devices before, so their absence is reported on any node.
         """
@@ -64,5 +64,5 @@ class DriverFeed(Protocol):
         ...
 
     async def for_scan(self, document: Document) -> Opener | None:
-        """Its current answer, or the last one while it takes its time. None: no entry asks for its devices."""
+        """Its current answer, or the last one while it is slow. None: no entry asks for its devices."""
         ...

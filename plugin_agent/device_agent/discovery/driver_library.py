@@ -1,4 +1,4 @@
-"""A driver library as the process uses it, whoever made it: a feed for scans, news of its devices, telemetry.
+"""A driver library as the process uses it: a feed for scans, news of its devices, telemetry.
 
 The agent opens each library by its `DriverSetup`, which `options.py` lists.
 """
@@ -29,7 +29,7 @@ class DriverLibrary(DriverFeed, Protocol):
         ...
 
     async def scanned(self, document: Document, snapshot: TableSnapshot) -> None:
-        """A scan made with this document is in the table. Files for other programs on the node can follow."""
+        """The result of a scan with this document is in the table. Files for other programs on the node can follow."""
         ...
 
 

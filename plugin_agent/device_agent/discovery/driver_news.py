@@ -1,7 +1,7 @@
-"""News of driver libraries, brought into the device table: looks and faults of their devices, and links between these.
+"""Brings news of driver libraries into the device table: looks, faults and links of their devices.
 
-A scan brings devices, this brings what happens to them. What a look shows is told before the scan that uses it, so that
-a broken device is never offered for lack of news.
+A scan finds devices; news tell what happens to them. A look is applied before the scan that uses it, so that a broken
+device is never offered.
 """
 
 import time
@@ -22,17 +22,17 @@ class DriverNews:
         self._table = table
         self._changed = changed
         self.found = found
-        """To be called when a library shows other devices than before and no scan waits for its answer."""
+        """Called when a library shows other devices than before, and no scan waits for its answer."""
 
     def looked(self, look: Look, *, links: Links) -> None:
-        """A library was asked about all its devices. `links`: between them."""
+        """Applies a look at all devices of a library. `links`: the links between them."""
         self._table.apply_links(links, source=look.source)
         self._changed(self._apply(look))
 
     def fault(self, fault: Fault) -> None:
-        """A driver announced a fault.
+        """Applies a fault that a driver announced.
 
-        Nobody is told of one that means nothing to any entry: there may be hundreds a second.
+        A fault that matters to no entry is ignored: there may be hundreds a second.
         """
         before = self._table.health_revision
         changed = self._apply(fault)

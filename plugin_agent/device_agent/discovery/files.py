@@ -1,4 +1,4 @@
-"""Device files by their path: for what the kernel calls by a name that admins know, and udev's stable links."""
+"""Finds device files by path: for nodes with names that admins know, and for udev's stable links."""
 
 import posixpath
 from contextlib import AbstractContextManager
@@ -13,9 +13,9 @@ from device_agent.select.kernel_names import is_literal, matcher
 
 
 class DeviceFiles:
-    """The source `files`: each path that a glob meets is a device, if it is a device node or holds some.
+    """The source `files`: each path that matches a glob is a device, if it is a device node or a directory with some.
 
-    `name` and `path` keep what was named, such as /dev/serial/by-id/x; the nodes are what it leads to.
+    `name` and `path` keep the matched path, such as /dev/serial/by-id/x; the nodes are what it leads to.
     """
 
     def __init__(self, tree: SysfsTree) -> None:
@@ -24,7 +24,7 @@ class DeviceFiles:
     def scan(self, entry: DeviceEntry, *, owner: str, wanted: frozenset[str]) -> tuple[FoundDevice, ...]:  # noqa: ARG002
         assert entry.files is not None
         found: list[FoundDevice] = []
-        met: set[str] = set()  # what paths lead to: two globs may meet one node
+        met: set[str] = set()  # real paths: two globs may match one node
         broken: list[FoundDevice] = []
         for pattern in entry.files.paths:
             for path in self._expand(pattern.removeprefix("/dev/"), broken):
@@ -53,7 +53,7 @@ class DeviceFiles:
         return paths
 
     def _inside(self, path: str, glob: str, broken: list[FoundDevice]) -> list[str]:
-        """What is in a directory and meets the glob."""
+        """The paths in a directory that match the glob."""
         directory = None
         with self._around(path, broken):
             directory = self._tree.dev.real(path)
@@ -67,7 +67,7 @@ class DeviceFiles:
         if dev.is_node(real):
             nodes: tuple[str, ...] = (real,)
             place = self._tree.node_object(real)
-            # made by hand with another device's number: it has that device's ancestors and is a file of its own
+            # a node made by hand with another device's number: it has that device's attributes, but is a separate file
             alias = place is not None and self._tree.devname(place) != real
         elif dev.is_directory(real):
             nodes = dev.nodes_below(real)
@@ -76,7 +76,7 @@ class DeviceFiles:
             nodes, place = (), None
         name = posixpath.basename(path)
         if not nodes:
-            # what a glob meets beside devices is no news
+            # a glob may well match other files
             return _no_device(name, pattern) if pattern == f"/dev/{path}" else None
         values = self._tree.attributes(place, name=name, wanted=wanted) if place else {"name": name}
         index = trailing_index(posixpath.basename(place) if place else name)
@@ -95,7 +95,7 @@ class DeviceFiles:
         )
 
     def _common_object(self, nodes: tuple[str, ...]) -> str | None:
-        """The object that all nodes lie in, within one PCI function or USB device: beyond are bridges and hubs."""
+        """The object that contains all nodes, within one PCI function or USB device: above are bridges and hubs."""
         places = [self._tree.node_object(node) for node in nodes]
         known = [place for place in places if place]
         if not known or len(known) < len(places):

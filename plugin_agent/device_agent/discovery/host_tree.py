@@ -1,8 +1,8 @@
-"""One scan's view of one of the node's file systems, wherever it is mounted.
+"""A view of one of the node's file systems during one scan, wherever it is mounted.
 
-In a pod the node's /sys is at /host/sys, in a test or for `device-agent scan` it is a captured tree. Links
-are followed within that tree alone: an absolute target means the mount it was made for, and one that leads
-outside does not exist. What was looked up is remembered, so a tree lives for one scan and no longer.
+In a pod the node's /sys is at /host/sys; in a test or for `device-agent scan` it is a captured tree. Links are followed
+within that tree alone: an absolute target counts from the mount that it was made for, and a target outside does not
+exist. Lookups are remembered, so a tree is used for one scan only.
 """
 
 import errno
@@ -17,31 +17,31 @@ from device_agent.runtime.errors import AgentError
 from device_agent.select.kernel_names import natural
 
 MAX_VALUE: Final = 128
-"""Bytes of a sysfs file that an attribute keeps."""
+"""The most bytes of a sysfs file that an attribute keeps."""
 
 MAX_LINKS: Final = 40
-"""Links that one path may lead over, as in the kernel (MAXSYMLINKS)."""
+"""The most links in one path, as in the kernel (MAXSYMLINKS)."""
 
 _GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.ENXIO})
-"""The object is not there, or went away while we looked."""
+"""The object does not exist, or went away during the scan."""
 _SHOWN: Final = 160
-"""Characters of a path in a message."""
+"""The most characters of a path in a message."""
 _BLANKS = b" \t\r\n\0"
 _REPLACED = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, 0xFFFD], "_")
 _REPLACED |= dict.fromkeys(map(ord, "\t\r\n\v\f"), " ")
 
 
 def clean(raw: bytes) -> str:
-    """Text that hardware gave us: stripped, at most 128 bytes; line ends become spaces, control characters '_'.
+    """Makes text from hardware safe: stripped, at most 128 bytes; line ends become spaces, control characters '_'.
 
-    A USB serial is written by whoever made the stick, and ends up in logs, ids and environments.
+    Whoever made a USB stick chose its serial number, and that ends up in logs, ids and environments.
     """
     text = raw.strip(_BLANKS)[:MAX_VALUE].decode("utf-8", "replace")
     return text.translate(_REPLACED).strip()
 
 
 class UnreadableError(AgentError):
-    """A path of the node that exists and cannot be read. The message has the path as the node calls it, and why."""
+    """A path of the node exists but cannot be read. The message has its name on the node, and the cause."""
 
     def __init__(self, path: str, why: str) -> None:
         super().__init__(f"{_shown(path)}: {why}")
@@ -54,9 +54,9 @@ def _shown(path: str) -> str:
 
 
 class HostTree:
-    """A directory that stands for `mount` (`/sys`, `/dev`). All paths are relative to it, '' is itself.
+    """A directory that stands for `mount` (`/sys`, `/dev`). All paths are relative to it; '' is the directory itself.
 
-    `errors` collects what exists and could not be read, one line each.
+    `errors` collects what exists but could not be read, one line each.
     """
 
     def __init__(self, root: Path, *, mount: str) -> None:
@@ -68,18 +68,18 @@ class HostTree:
         self._texts: dict[str, str | None] = {}
 
     def at(self, path: str) -> str:
-        """Where `path` lies for this process."""
+        """Where `path` is for this process."""
         return f"{self.root}/{path}" if path else self.root
 
     def host(self, path: str) -> str:
-        """What `path` is called on the node."""
+        """The name of `path` on the node."""
         return f"{self.mount}/{path}" if path else self.mount
 
     def failed(self, path: str, error: OSError) -> None:
         self.errors.append(f"{self.host(path)}: {error.strerror or error}")
 
     def link(self, path: str) -> str | None:
-        """The last name of a link's target, as with `driver` and `subsystem`; None where there is no link."""
+        """The last name of a link's target, as for `driver` and `subsystem`; None if there is no link."""
         try:
             target = self._target(path)
         except UnreadableError:
@@ -87,17 +87,17 @@ class HostTree:
         return posixpath.basename(target) if target else None
 
     def is_plain(self, path: str) -> bool:
-        """Whether something lies at `path` that is no link."""
+        """Whether `path` exists and is no link."""
         try:
             return self._target(path) == ""
         except UnreadableError:
             return False
 
     def _target(self, path: str) -> str | None:
-        """Where the link at `path` leads; '' where it is no link, None where nothing is.
+        """Where the link at `path` leads; '' if it is no link, None if nothing is there.
 
         Raises:
-            UnreadableError: nobody can tell.
+            UnreadableError: it cannot be determined.
         """
         if path not in self._targets:
             self._targets[path] = self._read_link(path)
@@ -113,16 +113,16 @@ class HostTree:
                 return None
             raise self.unreadable(path, error) from error
         except ValueError as error:
-            raise UnreadableError(self.host(path), "its name has a NUL") from error
+            raise UnreadableError(self.host(path), "its name has a NUL byte") from error
 
     def unreadable(self, path: str, error: OSError) -> UnreadableError:
         return UnreadableError(self.host(path), error.strerror or str(error))
 
     def real(self, path: str) -> str | None:
-        """`path` without links, None when it leads nowhere or out of the tree.
+        """`path` without links; None if it leads nowhere or out of the tree.
 
         Raises:
-            UnreadableError: it leads in circles, over too many links, or through what cannot be read.
+            UnreadableError: it leads in a circle, over too many links, or through an unreadable part.
         """
         if path not in self._real:
             self._real[path] = self._resolve(path)
@@ -130,7 +130,7 @@ class HostTree:
 
     def _resolve(self, path: str) -> str | None:
         head, _, name = path.rpartition("/")
-        known = self._real.get(head)  # objects of one directory are asked for one after the other
+        known = self._real.get(head)  # the directory is often known: its objects are looked up one after the other
         found, rest = (known, [name]) if known is not None else ("", path.split("/")[::-1])
         links = 0
         while rest:
@@ -155,7 +155,7 @@ class HostTree:
             links += 1
             if links > MAX_LINKS:
                 raise UnreadableError(
-                    self.host(path), f"leads over more than {MAX_LINKS} symbolic links, or in a circle"
+                    self.host(path), f"it leads over more than {MAX_LINKS} symbolic links, or in a circle"
                 )
             if target.startswith("/"):
                 if not target.startswith(f"{self.mount}/"):
@@ -165,7 +165,7 @@ class HostTree:
         return found
 
     def names(self, path: str) -> list[str]:
-        """The names in a directory in natural order; none where it does not exist."""
+        """The names in a directory in natural order; none if it does not exist."""
         try:
             return sorted(os.listdir(self.at(path)), key=natural)  # noqa: PTH208 as above
         except (FileNotFoundError, NotADirectoryError):
@@ -175,24 +175,24 @@ class HostTree:
             return []
 
     def text(self, path: str) -> str | None:
-        """A file's value as `clean` gives it; None where it is absent, empty, unreadable or write-only."""
+        """A file's value as `clean` gives it; None if it is absent, empty, unreadable or write-only."""
         if path not in self._texts:
             raw = self.raw(path)
             self._texts[path] = (clean(raw) or None) if raw is not None else None
         return self._texts[path]
 
     def raw(self, path: str) -> bytes | None:
-        """The first 4 KiB of a file, None where it cannot be read."""
+        """The first 4 KiB of a file; None if it cannot be read."""
         try:
             return self._read(path)
         except OSError:
             return None
 
     def required(self, path: str) -> str | None:
-        """A file's value as `clean` gives it; None where the directory that it must be in is gone.
+        """A file's value as `clean` gives it; None if its directory is gone.
 
         Raises:
-            UnreadableError: the directory is there, and the file is absent, empty or unreadable.
+            UnreadableError: the directory exists, but the file is absent, empty or unreadable.
         """
         try:
             value = clean(self._read(path))
@@ -205,7 +205,7 @@ class HostTree:
         return value
 
     def _read(self, path: str) -> bytes:
-        # O_NONBLOCK: a captured tree may hold a FIFO; O_NOFOLLOW: whoever follows links does it by `real`
+        # O_NONBLOCK: a captured tree may hold a FIFO; O_NOFOLLOW: only `real` follows links
         fd = os.open(self.at(path), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             return os.read(fd, 4096)
@@ -216,8 +216,8 @@ class HostTree:
 class DevTree(HostTree):
     """The node's /dev.
 
-    A captured tree often has plain files for device nodes, as only root makes real ones. It is told by
-    /dev/null: in a live /dev that is a character device, and there a plain file is never a device.
+    A captured tree often has plain files in place of device nodes, because only root can make real ones. /dev/null
+    tells which tree it is: in a live /dev it is a character device, and there a plain file is never a device.
     """
 
     def __init__(self, root: Path) -> None:
@@ -233,7 +233,7 @@ class DevTree(HostTree):
             return None
 
     def is_node(self, path: str) -> bool:
-        """Whether `path`, links resolved before, is a device node."""
+        """Whether `path` is a device node. Links must be resolved before."""
         if path not in self._nodes:
             status = self._stat(path)
             self._nodes[path] = status is not None and (
@@ -248,7 +248,7 @@ class DevTree(HostTree):
         return status is not None and stat.S_ISDIR(status.st_mode)
 
     def number(self, path: str) -> str | None:
-        """Where sysfs has the node's device: `char/10:232`, `block/254:0`; None for a captured plain file."""
+        """Where sysfs has the node's device, such as `char/10:232`; None for a plain file of a captured tree."""
         status = self._stat(path)
         if status is None or not (stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode)):
             return None
@@ -264,7 +264,7 @@ class DevTree(HostTree):
         return real is not None and (self.is_node(real) or self.is_directory(real))
 
     def nodes_below(self, path: str) -> tuple[str, ...]:
-        """The device nodes in a directory, links in it resolved, sorted and each once."""
+        """The device nodes below a directory, with links resolved; sorted, each once."""
         found: set[str] = set()
         self._collect(path, found, depth=8)
         return tuple(sorted(found))
@@ -283,5 +283,5 @@ class DevTree(HostTree):
 
 
 def host_paths(paths: Iterable[str]) -> tuple[str, ...]:
-    """Paths below /dev as the node calls them, sorted."""
+    """The full names on the node of paths below /dev, sorted."""
     return tuple(sorted(f"/dev/{path}" for path in paths))

@@ -1,8 +1,8 @@
-"""The kernel's word that hardware changed: a hint to scan, never the news itself.
+"""The kernel's uevents: each is a hint to scan, never the news itself.
 
-Uevents come by a netlink socket (kernel Documentation/ABI and lib/kobject_uevent.c). They reach an unprivileged
-process in any network namespace, but for those of `net` devices, which stay in theirs. What is lost by an
-overflow is a hint as well: something happened.
+Uevents come by a netlink socket (kernel Documentation/ABI and lib/kobject_uevent.c). They reach an unprivileged process
+in any network namespace, except those of `net` devices, which stay in their own namespace. An overflow loses events, so
+it is a hint as well.
 """
 
 import asyncio
@@ -16,13 +16,13 @@ from device_agent.contract.values import dataclass
 
 NETLINK_KOBJECT_UEVENT: Final = 15  # linux/netlink.h
 KERNEL_GROUP: Final = 1
-"""Group 2 is udev's own: it says more, later, and nothing on nodes without udev."""
+"""Group 2 is udev's own: it says more, but later, and nothing on nodes without udev."""
 SETTLE_SECONDS: Final = 0.05
-"""Plugging in one adapter gives some twenty uevents within milliseconds: they are one hint."""
+"""Plugging in one adapter causes some twenty uevents within milliseconds: they become one hint."""
 
 _BUFFER = 1 << 20
 _MESSAGE = 16 * 1024  # UEVENT_BUFFER_SIZE of linux/kobject.h is 2 KiB in all
-# Kernel bookkeeping that containers cause as they come and go: no device that anybody could ask for.
+# Kernel bookkeeping when containers come and go: never a device that a configuration could select.
 _NOISE = frozenset({"bdi", "slab", "module", "drivers", "queues", "cgroup"})
 
 
@@ -36,7 +36,7 @@ class Uevent:
 
 
 def parse(message: bytes) -> Uevent | None:
-    """The uevent of a kernel message, `add@/devices/…` and KEY=value, all ended by NUL; None for anything else."""
+    """Parses a kernel message: `add@/devices/…` and KEY=value, each ended by NUL. None for anything else."""
     head, *lines = message.split(b"\0")
     action, at, path = head.partition(b"@")
     if not at or not path.startswith(b"/"):
@@ -46,7 +46,7 @@ def parse(message: bytes) -> Uevent | None:
 
 
 def is_news(event: Uevent | None) -> bool:
-    """Whether a scan may find something else now; None is an overflow, which may have swallowed anything."""
+    """Whether a scan may find something new. None is an overflow, which may have lost any event."""
     return event is None or event.subsystem not in _NOISE
 
 
@@ -84,7 +84,7 @@ class UeventSocket:
         return self._socket.fileno()
 
     def waiting(self) -> Iterator[Uevent | None]:
-        """What has arrived since, without waiting; None stands for an overflow."""
+        """The events that have arrived, without waiting. None stands for an overflow."""
         while True:
             try:
                 message, sender = self._socket.recvfrom(_MESSAGE)
@@ -95,7 +95,7 @@ class UeventSocket:
                     raise
                 yield None
                 continue
-            if sender[0] == 0 and (event := parse(message)):  # 0: the kernel; others may send, too
+            if sender[0] == 0 and (event := parse(message)):  # 0 is the kernel; other processes may send too
                 yield event
 
     async def hints(self, on_hint: Callable[[], None], *, settle: float = SETTLE_SECONDS) -> None:
@@ -109,7 +109,7 @@ class UeventSocket:
         failed: list[OSError] = []
 
         def arrived() -> None:
-            # Taken off at once: the loop would turn for nothing while a message lies in the socket.
+            # Read at once: a message left in the socket would wake the loop again and again.
             try:
                 told = [is_news(event) for event in self.waiting()]
             except OSError as error:

@@ -1,7 +1,7 @@
 """IOMMU groups: which PCI functions can only be given away together, and whether they can be. Pure.
 
 A container that drives a function through vfio drives its whole group (Linux Documentation/driver-api/vfio.rst). So a
-group counts with every function in it, whatever the document asks for. Bridges go with no group.
+group has every function in it, whatever the document asks for. Bridges are in no group here.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,9 +12,9 @@ from device_agent.select.found import Group
 
 UNIT: Final = "iommuGroup"
 VFIO_CONTAINER: Final = "vfio/vfio"
-"""Below /dev. Every function on vfio has it, and no function owns it."""
+"""Below /dev. All functions on vfio share it, and none owns it."""
 
-# vfio_dev_driver_allowed and vfio_dev_viable of the kernel's drivers/vfio: these do not stand in a group's way
+# vfio_dev_driver_allowed and vfio_dev_viable of the kernel's drivers/vfio: these drivers do not block a group
 _NEUTRAL_DRIVERS: Final = frozenset({"pcieport", "pci-stub"})
 _BRIDGES: Final = ("0604", "0609")
 
@@ -38,7 +38,7 @@ class IommuGroups:
     def of(self, function: PciFunction) -> Group | None:
         """The group with which the function must be given away. None: it is not part of a vfio group.
 
-        A function without a driver counts if another one of its group is bound to vfio.
+        A function without a driver belongs to one if another function of its group is bound to vfio.
         """
         number = function.iommu_group
         if number is None or is_bridge(function):

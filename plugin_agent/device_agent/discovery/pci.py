@@ -1,4 +1,4 @@
-"""PCI functions: by id, class, driver, address."""
+"""PCI functions, selected by id, class, driver and address."""
 
 from dataclasses import replace
 from functools import cached_property
@@ -27,7 +27,7 @@ class PciFunctions:
 
     def scan(self, entry: DeviceEntry, *, owner: str, wanted: frozenset[str]) -> tuple[FoundDevice, ...]:  # noqa: ARG002
         assert entry.pci is not None
-        # of a function that cannot be read the address is all there is to go by
+        # an unreadable function can be selected by its address alone
         at = restricts(entry.pci.addresses)
         found = [find for find in self._tree.functions().unreadable if at(find.name)]
         for function in self._tree.functions().readable:
@@ -82,7 +82,7 @@ class PciFunctions:
         return own, own.problem
 
     def _vfio_nodes(self, function: PciFunction) -> tuple[FoundNodes, Problem | None]:
-        """The group's node and the container's (Linux Documentation/driver-api/vfio.rst)."""
+        """The group's node and the vfio container's (Linux Documentation/driver-api/vfio.rst)."""
         if function.iommu_group is None:
             text = f"{function.address} is bound to {function.driver} and has no IOMMU group: enable the IOMMU"
             return FoundNodes((), ()), (DeviceReason.DEVICE_NODE_MISSING, text)
@@ -103,7 +103,7 @@ class PciFunctions:
 
 
 def with_group(find: FoundDevice, function: PciFunction, groups: IommuGroups) -> FoundDevice:
-    """The find of a function with the group that it can only be given away with, and the unit that follows from it."""
+    """The find of a function, with the group that it can only be given away with and the unit that follows from it."""
     if (group := groups.of(function)) is not None:
         return replace(find, group=group, unit=group.unit)
     if function.on_vfio and not iommu.is_bridge(function):

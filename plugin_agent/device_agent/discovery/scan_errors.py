@@ -1,4 +1,4 @@
-"""What a scan cannot read, as lines of the log: once each, and never thousands."""
+"""Logs what a scan cannot read: each line once, and never thousands of lines."""
 
 import logging
 from collections.abc import Collection
@@ -7,11 +7,11 @@ from typing import Final
 logger = logging.getLogger(__name__)
 
 _MOST: Final = 20
-"""The most lines for one scan: a bus that disappears takes many devices along."""
+"""The most lines of one scan: a bus that disappears takes many devices with it."""
 
 
 class ScanErrors:
-    """Logs what a scan cannot read, if the scan before could."""
+    """Logs what a scan cannot read, unless the scan before could not read it either."""
 
     def __init__(self) -> None:
         self._before: Collection[str] = ()
@@ -20,6 +20,6 @@ class ScanErrors:
         new = [error for error in errors if error not in self._before]
         self._before = frozenset(errors)
         for error in new[:_MOST]:
-            logger.warning("scan", extra={"error": error})
+            logger.warning("the scan has a problem", extra={"error": error})
         if len(new) > _MOST:
-            logger.warning("more could not be read", extra={"files": len(new) - _MOST})
+            logger.warning("the scan has more problems", extra={"files": len(new) - _MOST})

@@ -1,10 +1,11 @@
-"""The scan loop: one look at the node after the other, each of them brought into the device table.
+"""Scans the node again and again, and brings each result into the device table.
 
-It is level-triggered, as a controller's loop is: a hint says that something may have changed and never what, and
-without any hint the node is looked at all the same. A scan reads files that a driver may keep waiting for ever, so it
-runs in a thread with a deadline, and until it comes back the last one counts. A configuration is in force from the
-first selection on that was made with it; who holds what is asked for before that, as `maxDevices` must not exchange
-what an earlier process gave away.
+The loop is level-triggered, like a controller's. A hint says that something may have changed, but not what. Without
+hints the node is still scanned at intervals. A driver may block the read of a file for ever. So a scan runs in a thread
+with a deadline; until it returns, the last result counts.
+
+A configuration is in force after the first scan that used it. The holders of devices are asked for before that first
+scan: `maxDevices` must not replace a device that an earlier process gave out.
 """
 
 import asyncio
@@ -38,7 +39,7 @@ _HUNG_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """A scan that is in the table. `changed`: names whose list changed, came or went."""
+    """A scan that is in the table. `changed`: names whose list changed, appeared or disappeared."""
 
     accepted: CheckedDocument
     changed: frozenset[str]
@@ -54,9 +55,9 @@ class ScanCalls:
 
 
 class ScanLoop:
-    """Scans what `configuration` wants. `in_force`: the configuration that the table's devices were selected by.
+    """Scans what `configuration` wants. `in_force`: the configuration that selected the table's devices.
 
-    `feeds`: drivers' libraries, each asked before a scan.
+    `feeds`: driver libraries, each asked before a scan.
     """
 
     def __init__(
@@ -127,10 +128,10 @@ class ScanLoop:
                 lambda: self._look(wanted.document, drivers, held, known), seconds=self._settings.scan_deadline
             )
         except (TimeoutError, WorkerBusyError):
-            self._complain(("the scan hangs, the last one counts",))
+            self._complain(("the scan hangs; the last result stays",))
             return
         except Exception:
-            logger.exception("the scan failed, the last one counts")
+            logger.exception("the scan failed; the last result stays")
             self._metrics.scan_failed()
             return
         self._metrics.scanned(seconds=time.monotonic() - begun)

@@ -23,13 +23,13 @@ SOURCES: Final[Mapping[str, Callable[[SysfsTree], Source]]] = {
     attributes.FILES: DeviceFiles,
     attributes.SIMULATED: lambda _tree: SimulatedDevices(),
 }
-"""Every source that needs the node's files alone; those of drivers' libraries are handed to each scan."""
+"""Every source that needs the node's files alone. Sources of driver libraries are handed to each scan."""
 
 NO_DRIVERS: Final[Mapping[str, Opener]] = MappingProxyType({})
 
 
 class Scanner:
-    """Scans below `roots`. Nothing is kept between scans but which defects are in the log."""
+    """Scans below `roots`. From scan to scan it remembers only which defects are in the log."""
 
     def __init__(self, roots: Roots) -> None:
         self._roots = roots
@@ -42,12 +42,12 @@ class Scanner:
         drivers: Mapping[str, Opener] = NO_DRIVERS,
         known: frozenset[str] = frozenset(),
     ) -> Findings:
-        """What each entry's source finds, whoever comes to own it.
+        """What each entry's source finds, before it is decided who owns what.
 
-        A device that cannot be read never hides the others: it is left out, or found with a problem. Nor does an entry
-        whose source fails hide the other entries. Blocking: a driver may take its time to answer a read.
-        `drivers`: what drivers' libraries have told, by source. `known`: names of entries that had devices before,
-        whose absence is news.
+        A device that cannot be read never hides the others: it is left out, or found with a problem. An entry whose
+        source fails does not hide the other entries. Blocking: a driver may take its time to answer a read. `drivers`:
+        sources made from the answers of driver libraries, by kind. `known`: names of entries that had devices before,
+        so their absence is reported.
         """
         return _Scan(SysfsTree(self._roots, self._boundary), document, drivers).findings(known)
 

@@ -1,4 +1,4 @@
-"""Devices without hardware, to try a configuration out. They behave the same on every scan and boot."""
+"""Devices without hardware, to try out a configuration. They are the same on every scan and boot."""
 
 import hashlib
 
@@ -11,8 +11,8 @@ from device_agent.select.found import FoundDevice
 class SimulatedDevices:
     """The source `simulated`.
 
-    The entry is part of the names: the kubelet looks devices up by their id alone, over all resources of the node
-    (kubelet pkg/kubelet/cm/devicemanager/pod_devices.go).
+    Names depend on the entry: the kubelet looks devices up by their id alone, over all resources of the node (kubelet
+    pkg/kubelet/cm/devicemanager/pod_devices.go).
     """
 
     def scan(self, entry: DeviceEntry, *, owner: str, wanted: frozenset[str]) -> tuple[FoundDevice, ...]:  # noqa: ARG002 no files

@@ -1,4 +1,4 @@
-"""What all sources of devices have in common, and where on the node they look."""
+"""The protocol of all sources of devices, and where on the node they look."""
 
 from pathlib import Path
 from typing import Protocol
@@ -22,22 +22,22 @@ class Roots:
 
 
 class Source(Protocol):
-    """One way to find devices. It lives for one scan. It reads and never changes the hardware's state.
+    """One way to find devices. It exists for one scan. It reads and never changes the hardware's state.
 
-    What it finds carries everything that selection must know of it (`FoundDevice`). It works on each object within the
-    tree's `boundary`, so that one that cannot be read does not hide the others.
+    Its finds have everything that selection must know (`FoundDevice`). It works on each object within the tree's
+    `boundary`, so that an unreadable object does not hide the others.
     """
 
     def scan(self, entry: DeviceEntry, *, owner: str, wanted: frozenset[str]) -> tuple[FoundDevice, ...]:
         """The devices of the entry's source specification (not its include), in kernel-name order.
 
-        `owner`: what tells the entry from all others of the document.
+        `owner`: a text that identifies the entry in the document.
         `wanted`: names of the sysfs file attributes to read (`attr.…`, `pci.attr.…`).
         """
         ...
 
     def nothing(self, entry: DeviceEntry) -> str:
-        """Where it looked for an entry without finds, in case the admin mistyped something; '' if there is nothing to
+        """Where it looked, for an entry without finds: the admin may have mistyped a name. '' if there is nothing to
         say.
         """
         ...

@@ -35,7 +35,7 @@ class SysfsObjects:
         assert entry.sysfs is not None
         subsystem, names = entry.sysfs.subsystem, " or ".join(entry.sysfs.names)
         if names and self._subsystem(subsystem)[1]:
-            return f"nothing of {subsystem} is named {names}"
+            return f"{subsystem} has no device named {names}"
         return f"nothing in /sys/class/{subsystem} or /sys/bus/{subsystem}/devices: is the name right?"
 
     def _around(

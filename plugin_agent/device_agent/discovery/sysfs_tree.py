@@ -1,6 +1,6 @@
 """What sysfs says of one device: its place, its ancestors' attributes, its /dev nodes.
 
-One object of this class serves all sources for one scan, so that ten entries read a PCI function once.
+One object of this class serves all sources of one scan, so that ten entries read a PCI function once.
 """
 
 import contextlib
@@ -25,13 +25,13 @@ _PCI_ID = re.compile(r"[0-9a-f]{4}")
 _INDEX = re.compile(r"[0-9]+$")
 _MAX_NUMA_NODE: Final = 1 << 16
 """The highest number of a NUMA node; larger values are invalid."""
-# Attribute groups that every device, interface or interrupt user has: no object lies in them.
+# Attribute groups that every device, interface or interrupt user has: no object is inside them.
 _BARREN: Final = frozenset({"power", "msi_irqs", "statistics", "queues"})
 
 
 @dataclass(frozen=True, slots=True)
 class PciFunction:
-    """A PCI function; ids in lower-case hex without 0x. `iommu_group`, `driver`, `numa_node`: None where absent."""
+    """A PCI function; ids in lower-case hex without 0x. `iommu_group`, `driver`, `numa_node`: None if absent."""
 
     path: str
     address: str
@@ -50,7 +50,7 @@ class PciFunction:
 
 @dataclass(frozen=True, slots=True)
 class FoundNodes:
-    """Nodes that sysfs announces, as paths below /dev, sorted: the `present` ones and those that /dev lacks."""
+    """Nodes that sysfs announces, as sorted paths below /dev: those `present` in /dev, and those `missing` there."""
 
     present: tuple[str, ...]
     missing: tuple[str, ...]
@@ -60,12 +60,12 @@ class FoundNodes:
         if not self.missing:
             return None
         names = ", ".join(f"/dev/{name}" for name in self.missing)
-        return DeviceReason.DEVICE_NODE_MISSING, f"{names} is announced by the kernel and does not exist in /dev"
+        return DeviceReason.DEVICE_NODE_MISSING, f"the kernel announces {names}, but it does not exist in /dev"
 
 
 @dataclass(frozen=True, slots=True)
 class PciBus:
-    """The node's PCI functions in the order of their addresses; `unreadable` ones as finds that are left out."""
+    """The node's PCI functions in the order of their addresses; `unreadable` ones are finds that are left out."""
 
     readable: tuple[PciFunction, ...]
     unreadable: tuple[FoundDevice, ...]
@@ -79,9 +79,9 @@ class _Listing:
 
 
 class SysfsTree:
-    """The node's /sys and /dev for the length of one scan. Paths are relative to /sys, links resolved.
+    """The node's /sys and /dev during one scan. Paths are relative to /sys, with links resolved.
 
-    `boundary`: what each source does with an object that cannot be read.
+    `boundary`: wraps the work on each object.
     """
 
     def __init__(self, roots: Roots, boundary: Boundary | None = None) -> None:
@@ -100,13 +100,13 @@ class SysfsTree:
         return tuple(dict.fromkeys((*self.sys.errors, *self.dev.errors)))
 
     def member(self, directory: str, name: str) -> str | None:
-        """The object behind a link of a class or bus directory. None: a control file, or it is gone.
+        """The object behind a link of a class or bus directory. None: it is a control file, or gone.
 
         Raises:
-            UnreadableError: the link is there and cannot be followed.
+            UnreadableError: the link exists but cannot be followed.
         """
         path = f"{directory}/{name}"
-        # a control file, such as net/bonding_masters, is no link; what cannot be told is for `real` to say
+        # a control file, such as net/bonding_masters, is no link; in doubt, `real` raises
         return None if self.sys.is_plain(path) else self.sys.real(path)
 
     def subsystem(self, path: str) -> str | None:
@@ -131,7 +131,7 @@ class SysfsTree:
         return self._bus
 
     def function(self, path: str) -> PciFunction | None:
-        """The PCI function at `path`, None when it is none, went away, or cannot be read."""
+        """The PCI function at `path`; None if it is none, is gone, or cannot be read."""
         if path not in self._functions:
             try:
                 self._functions[path] = self._read_function(path)
@@ -140,7 +140,11 @@ class SysfsTree:
         return self._functions[path]
 
     def _read_function(self, path: str) -> PciFunction | None:
-        """Raises UnreadableError: it is a PCI function, and does not say which."""
+        """The PCI function at `path`; None if it is none, or gone.
+
+        Raises:
+            UnreadableError: it does not tell its vendor or device id.
+        """
         address = posixpath.basename(path)
         if not _ADDRESS.fullmatch(address):
             return None
@@ -150,7 +154,7 @@ class SysfsTree:
             if value is None:
                 return None
             if not _PCI_ID.fullmatch(number := value.removeprefix("0x").lower()):
-                raise UnreadableError(self.sys.host(f"{path}/{name}"), f"{value!r} is no PCI id")
+                raise UnreadableError(self.sys.host(f"{path}/{name}"), f"{value!r} is not a PCI id")
             ids.append(number)
         return PciFunction(
             path=path,
@@ -164,19 +168,19 @@ class SysfsTree:
         )
 
     def nearest_function(self, path: str) -> PciFunction | None:
-        """The PCI function that `path` is or lies below; None as well when that one cannot be read."""
+        """The PCI function that `path` is or is below; None if there is none, or if it cannot be read."""
         for place in self.upwards(path):
             if _ADDRESS.fullmatch(posixpath.basename(place)):
                 return self.function(place)
         return None
 
     def nearest_usb(self, path: str) -> str | None:
-        """The USB device (not interface) that `path` is or lies below."""
+        """The USB device (not interface) that `path` is or is below."""
         return next((p for p in self.upwards(path) if self.sys.text(f"{p}/idVendor")), None)
 
     @staticmethod
     def upwards(path: str) -> Iterator[str]:
-        """`path` and what it lies in, nearest first, down to `devices/x`."""
+        """`path` and its parents, nearest first, up to `devices/x`."""
         while path.count("/"):
             yield path
             path = path.rpartition("/")[0]
@@ -189,7 +193,7 @@ class SysfsTree:
         return node if node < _MAX_NUMA_NODE else None
 
     def attributes(self, path: str, *, name: str, wanted: frozenset[str]) -> dict[str, str]:
-        """Everything of `contract.attributes` but `index` and `path`, absent ones left out."""
+        """All attributes of `contract.attributes` but `index` and `path`; absent ones are left out."""
         if path not in self._bases:
             self._bases[path] = self._read_bases(path)
         known, bases = self._bases[path]
@@ -202,7 +206,7 @@ class SysfsTree:
         return found
 
     def _read_bases(self, path: str) -> tuple[dict[str, str], dict[str, str]]:
-        """(attributes that need no naming, prefix of file attributes -> the object they are read from)."""
+        """(attributes that are always read, prefix of file attributes -> the object whose files they are)."""
         function, usb = self.nearest_function(path), self.nearest_usb(path)
         physical = self.sys.real(f"{function.path}/physfn") if function else None
         numa = self._nearest_numa(path, function)
@@ -245,7 +249,7 @@ class SysfsTree:
             if driver := self.sys.link(f"{place}/driver"):
                 return driver
             if function and place == function.path:
-                break  # above it are bridges: their pcieport drives nothing of this device
+                break  # above are bridges, whose driver pcieport does not drive this device
         return None
 
     def _nearest_numa(self, path: str, function: PciFunction | None) -> int | None:
@@ -261,16 +265,16 @@ class SysfsTree:
             self._virtual[physical] = numbers = dict[str, str]()
             for name in self.sys.names(physical):
                 if name.startswith("virtfn"):
-                    with contextlib.suppress(UnreadableError):  # of one function; the others have their numbers
+                    with contextlib.suppress(UnreadableError):  # one bad link does not hide the others
                         if target := self.sys.real(f"{physical}/{name}"):
                             numbers[target] = name.removeprefix("virtfn")
         return self._virtual[physical]
 
     def own_nodes(self, path: str, *, foreign: Callable[[str], bool]) -> FoundNodes:
-        """The nodes of `path` and of the objects below it, without those of a `foreign` object and below it.
+        """The nodes of `path` and of the objects below it, but not of `foreign` objects and what is below them.
 
         Raises:
-            UnreadableError: one of these objects does not tell which node is its own.
+            UnreadableError: one of these objects does not tell its node.
         """
         present: set[str] = set()
         missing: set[str] = set()
@@ -287,8 +291,8 @@ class SysfsTree:
             for inner in self._listing(place).directories:
                 below = f"{place}/{inner}"
                 listing = self._listing(below)
-                # An object lies in its parent, or one level deeper in a directory of its class (block/vda)
-                # that is no object itself; deeper in, there are only attribute groups.
+                # An object is in its parent, or one level deeper in a directory of its class (block/vda) that is no
+                # object itself. Still deeper there are only attribute groups.
                 candidates = [below] if listing.is_object else [f"{below}/{name}" for name in listing.directories]
                 pending += [c for c in candidates if self._listing(c).is_object and not foreign(c)]
 
@@ -326,21 +330,23 @@ class SysfsTree:
             if key == b"DEVNAME" and value and b".." not in value.split(b"/"):
                 name = os.fsdecode(value)
                 if any(ord(c) < 0x20 or ord(c) == 0x7F for c in name):
-                    raise UnreadableError(self.sys.host(f"{path}/uevent"), f"DEVNAME is {name!r}, no name of a node")
+                    raise UnreadableError(
+                        self.sys.host(f"{path}/uevent"), f"DEVNAME is {name!r}, which cannot be the name of a node"
+                    )
                 return name.removeprefix("/dev/")
         return posixpath.basename(path).replace("!", "/")  # the kernel's own rule for a slash in a name
 
     def node_object(self, node: str) -> str | None:
-        """The sysfs object of a device node, given as its path below /dev; None where there is none."""
+        """The sysfs object of a device node, given as its path below /dev; None if there is none."""
         number = self.dev.number(node)
         if number is not None:
             return self.sys.real(f"dev/{number}")
-        if self._by_devname is None:  # a captured tree: plain files carry no numbers, uevents do name them
+        if self._by_devname is None:  # a captured tree: plain files have no device numbers, but uevents name them
             self._by_devname = dict(self._named_nodes())
         return self._by_devname.get(node)
 
     def _named_nodes(self) -> Iterator[tuple[str, str]]:
-        """(path below /dev, sysfs object); an object that cannot be read has no node that anybody could find."""
+        """(path below /dev, sysfs object) of all nodes that are named. Unreadable objects are skipped."""
         for directory in ("dev/char", "dev/block"):
             for number in self.sys.names(directory):
                 with contextlib.suppress(UnreadableError):

@@ -3,9 +3,9 @@
 Admins do not read an agent's log after `kubectl annotate`, and the API server accepts any text as an annotation. So
 each item gets a reply in the inventory. The reply to an item that ends nothing shows the right items.
 
-An item is `<device>=<since>`. It ends all failures of the device's parts that began by that time. The time must be one
-that an admin has seen: the start of one of these failures, open or over, or the time in the inventory. Any other time
-could end failures that no admin has seen.
+An item is `<device>=<since>`. It ends all failures of the device's parts that began by that time. The time must be the
+start of one of these failures, open or over, or the time in the inventory. Any other time could end failures that no
+admin has seen.
 """
 
 from collections import defaultdict

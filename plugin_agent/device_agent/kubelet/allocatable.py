@@ -1,8 +1,9 @@
-"""What the kubelet could give out, as a check on what we believe to be registered.
+"""Asks what the kubelet could give out, to check it against what we have registered.
 
-The kubelet keeps one endpoint for each resource name, and the last to register has it: another plugin takes a name
-over without a word to the one before, and leaves it at 0 when it goes (devicemanager/plugin/v1beta1/handler.go).
-PodResources' GetAllocatableResources names the healthy ids of each resource, and so who serves it.
+The kubelet keeps one endpoint for each resource name, and the last plugin to register has it. Another plugin takes a
+name over without notice to the one before. When it goes, the name has 0 devices
+(devicemanager/plugin/v1beta1/handler.go). PodResources' GetAllocatableResources names the healthy ids of each resource,
+and so shows who serves it.
 """
 
 import asyncio
@@ -27,7 +28,7 @@ Question = Callable[[], Awaitable[Ids | None]]
 
 
 class Compared(Protocol):
-    """Whoever waits for what the kubelet has."""
+    """A registration that compares the kubelet's ids with its own."""
 
     def compare(self, kubelet: Ids, *, begun: float) -> None:
         """`begun`: monotonic seconds at which the kubelet was asked."""
@@ -35,7 +36,7 @@ class Compared(Protocol):
 
 
 def foreign_message(resource: str, ids: Collection[str]) -> str:
-    """A message for an admin: whose devices the kubelet has under this name instead of ours."""
+    """A message for an admin: the kubelet has another plugin's devices under this name."""
     named = ", ".join(sorted(ids)[:_NAMED]) + (", ..." if len(ids) > _NAMED else "")
     return (
         f"{NodeReason.FOREIGN_PLUGIN}: another device plugin on this node serves {resource} ({named}): "
@@ -44,7 +45,7 @@ def foreign_message(resource: str, ids: Collection[str]) -> str:
 
 
 class Allocatable:
-    """Asks GetAllocatableResources; whoever asks meanwhile gets the same answer, as the rate limit is the node's."""
+    """Asks GetAllocatableResources. Calls at the same time share one answer: the node has one rate limit."""
 
     def __init__(self, socket: Path, *, settings: Settings) -> None:
         self._socket = socket
@@ -59,7 +60,7 @@ class Allocatable:
 
     async def _ask(self) -> Ids | None:
         options = (rpc.LOCAL_AUTHORITY, ("grpc.max_receive_message_length", RECEIVE_LIMIT))
-        # a channel of its own: a used one would wait out its reconnect delay
+        # a new channel: a used one may wait for its reconnect delay
         async with grpc.aio.insecure_channel(f"unix:{self._socket}", options=options) as channel:
             question = rpc.call(channel, rpc.ALLOCATABLE)
             try:
@@ -72,7 +73,7 @@ class Allocatable:
         return {resource: frozenset(those) for resource, those in ids.items()}
 
     async def watch(self, compared: Callable[[], Collection[Compared]]) -> None:
-        """Asks for ever, and shows each answer to all of them."""
+        """Asks at intervals until cancelled, and hands each answer to all of them."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(self._settings.allocatable_poll)

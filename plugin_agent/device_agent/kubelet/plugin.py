@@ -1,7 +1,7 @@
-"""One resource's server: the five methods that the kubelet calls, as views on the device table.
+"""The server of one resource: the five methods that the kubelet calls, as views on the device table.
 
-Nothing here waits: an Allocate or GetPreferredAllocation that hangs stops every new pod of the node, as the
-kubelet admits pods one after the other and sets no deadline (kubelet HandlePodAdditions).
+Nothing here waits. The kubelet admits pods one after the other and sets no deadline (kubelet HandlePodAdditions), so an
+Allocate or GetPreferredAllocation that hangs stops every new pod of the node.
 """
 
 import asyncio
@@ -43,16 +43,16 @@ _Devices = tuple[Advertised, ...]
 
 
 def options(entry: Resource) -> dp.DevicePluginOptions:
-    """What GetDevicePluginOptions answers: a preference is offered wherever a policy could make a difference.
+    """The answer to GetDevicePluginOptions: a preference is offered if a policy could make a difference.
 
-    With one exclusive device for each container any free one is as good as another.
+    If each container gets one exclusive device, any free device is as good as another.
     """
     matters = entry.sharing.max_per_container != 1 or entry.sharing.shared
     return dp.DevicePluginOptions(pre_start_required=False, get_preferred_allocation_available=matters)
 
 
 def device_list(devices: Sequence[Advertised]) -> dp.ListAndWatchResponse:
-    """The full list as the kubelet gets it; topology only where a NUMA node is known: -1 would be a lie."""
+    """The full list for the kubelet. Topology is set only if the NUMA node is known: -1 would be wrong."""
     answer = dp.ListAndWatchResponse()
     for device in devices:
         message = answer.devices.add(ID=device.id, health=HEALTHY if device.healthy else UNHEALTHY)
@@ -78,7 +78,7 @@ def fill(message: dp.ContainerAllocateResponse, response: injection.ContainerRes
 class ResourceServer:
     """Serves one resource on a socket of its own.
 
-    `on_stream` is called whenever a ListAndWatch begins or ends, `on_allocated` after ids were handed out.
+    `on_stream`: called when a ListAndWatch begins or ends. `on_allocated`: called after ids were given out.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class ResourceServer:
         self.streams = 0
         self.streams_begun = 0
         self.sent: _Devices = ()
-        """The list that was sent last on a stream, at `sent_at`, monotonic seconds."""
+        """The list that was sent last, at `sent_at` (monotonic seconds)."""
         self.sent_at = 0.0
         self._table = table
         self._metrics = metrics
@@ -115,7 +115,7 @@ class ResourceServer:
         """Binds a new socket and answers on it.
 
         Raises:
-            SocketError: the directory's path is too long, or nothing can be bound in it.
+            SocketError: the directory's path is too long, or no socket can be bound in it.
         """
         path = sockets.new_path(directory, owner=owner, resource=self.resource)
         server = grpc.aio.server(options=_OPTIONS)
@@ -138,12 +138,12 @@ class ResourceServer:
                 f"no socket can be made in {directory}: it must be there and writable for the agent"
             ) from error
         self._ending = False
-        self._server, self.path = server, path  # whoever gives up meanwhile stops it
+        self._server, self.path = server, path  # set now, so that a cancelled start can still be stopped
         starting = self._loop.create_task(server.start())
         try:
             await asyncio.shield(starting)
         except asyncio.CancelledError:
-            # a start that is cancelled breaks the server's loop, which then ends by an InvalidStateError
+            # cancelling the start itself would end the server's loop with an InvalidStateError
             await asyncio.wait([starting])
             raise
 
@@ -203,7 +203,7 @@ class ResourceServer:
         try:
             while not self._ending:
                 turn = self._turn
-                # of a resource that is no longer offered the kubelet keeps the last list: the server is about to stop
+                # if the resource is no longer offered, the kubelet keeps the last list: the server stops soon
                 if self._table.ours(self.resource):
                     sent = await self._send(context, sent)
                 await turn.wait()
@@ -218,8 +218,8 @@ class ResourceServer:
     async def _send(self, context: _Context, sent: _Devices | None) -> _Devices | None:
         """Sends the list unless it equals `sent`. Returns the list that the kubelet has now.
 
-        The table hears of it only after the write. The kubelet may still give out an id that it does not have as
-        Unhealthy.
+        The table is told only after the write: until the kubelet knows that an id is Unhealthy, it may still give it
+        out.
         """
         devices = self._table.listed(self.resource)
         again, self._again = self._again, False
@@ -238,11 +238,12 @@ class ResourceServer:
         return devices
 
     def _fitting(self, devices: _Devices, sent: _Devices) -> tuple[_Devices, dp.ListAndWatchResponse] | None:
-        """The list as a message. If it is too large, only what the kubelet already has; None if that is too large as
-        well.
+        """The list as a message. If it is too large: only ids that the kubelet already has; None if even that is too
+        large.
 
-        With a larger message the kubelet would end the stream with RESOURCE_EXHAUSTED and take all devices away.
-        Leaving ids go first: once the kubelet knows of them they can be dropped, which makes room for new ids.
+        With a larger message the kubelet would end the stream with RESOURCE_EXHAUSTED and take all devices away. The
+        shorter list still shows which ids become Unhealthy. Once the kubelet knows that, they can be dropped, which
+        makes room for new ids.
         """
         answer = device_list(devices)
         if (size := answer.ByteSize()) <= rpc.MESSAGE_LIMIT:
@@ -280,7 +281,7 @@ class ResourceServer:
         return response
 
     def _write_books(self) -> None:
-        """Log, metrics and the question for holders, after the answer: the pod waits for the answer, nothing waits for
+        """Writes log and metrics, and asks for holders, after the answer: the pod waits for the answer, but not for
         these.
         """
         books, self._books = self._books, []

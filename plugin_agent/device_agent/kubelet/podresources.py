@@ -1,6 +1,6 @@
-"""Who holds which device, from the kubelet's PodResources service: the only word of a release there is.
+"""Who holds which device, from the kubelet's PodResources service. Nothing else reports that a device is free again.
 
-The answer is eventually consistent, and asking for it is what makes the kubelet release (List runs
+The answer is eventually consistent. Asking is also what makes the kubelet free devices (List runs
 UpdateAllocatedDevices). Nothing that serves a pod waits for it.
 """
 
@@ -28,7 +28,7 @@ _FOLLOW_UPS: Final = 4
 
 
 class PodResourcesError(Exception):
-    """List gave no answer. `limited`: the rate limit, which all clients of the node share, was exceeded."""
+    """List gave no usable answer. `limited`: the rate limit was exceeded, which all clients of the node share."""
 
     def __init__(self, message: str, *, limited: bool = False) -> None:
         super().__init__(message)
@@ -53,11 +53,11 @@ def listing(answer: pr.ListPodResourcesResponse) -> Listing:
 
 
 class PodResources:
-    """Asks List on a channel that is kept, until it fails.
+    """Asks List on one channel, which is kept until it fails.
 
-    `itself`: (namespace, name) of the agent's own pod, None outside a pod. A kubelet that has just started lists
-    only the pods it has heard of so far, and the others would look as if they had ended; its own pod missing, an
-    agent knows that the list is not complete.
+    `itself`: (namespace, name) of the agent's own pod, None outside a pod. A kubelet that has just started lists only
+    the pods that it knows so far, so other pods would seem to have ended. If the agent's own pod is missing, the answer
+    is incomplete and counts as none.
     """
 
     def __init__(self, socket: Path, *, deadline: float, itself: tuple[str, str] | None = None) -> None:
@@ -70,7 +70,7 @@ class PodResources:
         """Who holds which ids.
 
         Raises:
-            PodResourcesError: no kubelet, no answer in time, the rate limit, or a list that is not complete.
+            PodResourcesError: no kubelet, no answer in time, rate limit exceeded, or an incomplete list.
         """
         if self._channel is None:
             options = (rpc.LOCAL_AUTHORITY, ("grpc.max_receive_message_length", RECEIVE_LIMIT))
@@ -78,7 +78,7 @@ class PodResources:
         try:
             answer = await rpc.call(self._channel, rpc.LIST)(pr.ListPodResourcesRequest(), timeout=self._deadline)
         except grpc.aio.AioRpcError as error:
-            await self.close()  # a broken channel would wait out its own reconnect delay
+            await self.close()  # a broken channel would wait for its reconnect delay
             raise PodResourcesError(
                 _explained(error), limited=error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
             ) from error
@@ -100,7 +100,7 @@ def _explained(error: grpc.aio.AioRpcError) -> str:
 
 
 class HolderPoll:
-    """Asks every 10 to 30 s, soon after an Allocate, and soon after answers begin to fail; hands each answer on.
+    """Asks every 10 to 30 s, and soon after an Allocate or after answers begin to fail. Hands each answer on.
 
     `deliver(answer or None, begun)`: monotonic seconds at which the question was put.
     """
@@ -126,7 +126,7 @@ class HolderPoll:
         self._soon.set()
 
     async def ask(self) -> None:
-        """One question, one delivery."""
+        """Asks once and delivers the answer."""
         begun = time.monotonic()
         try:
             answer = await self._service.list()
@@ -146,7 +146,7 @@ class HolderPoll:
         self._deliver(answer, begun)
 
     async def run(self) -> None:
-        """Asks for ever; the first time after one interval, as the start has asked already."""
+        """Asks until cancelled, first after one interval: the start has already asked."""
         while True:
             await self._pause()
             await self.ask()

@@ -45,7 +45,7 @@ class RecordWatch:
         self._turn = asyncio.Lock()
         self._wake = asyncio.Event()
         self._stamp: checkpoint.Stamp | None = None
-        self._grants: tuple[Grant, ...] = ()
+        self._grants: tuple[Grant, ...] | None = None
         self._life: object = None
         self._told = ""
 
@@ -68,14 +68,14 @@ class RecordWatch:
             try:
                 stamp, grants = await self._worker.call(self._read, seconds=self._settings.record_deadline)
             except (TimeoutError, WorkerBusyError):
-                self._failed(_HANGS, begun=begun)
+                self._failed(_HANGS, begun=begun, life=life)
                 return
             except checkpoint.RecordError as error:
-                self._failed(str(error), begun=begun)
+                self._failed(str(error), begun=begun, life=life)
                 return
             if grants is None:
                 if self._grants and life == self._life:
-                    self._failed(_GONE, begun=begun)
+                    self._failed(_GONE, begun=begun, life=life)
                     return
                 grants = ()
             same = grants is self._grants and life == self._life
@@ -99,11 +99,11 @@ class RecordWatch:
         grants = checkpoint.read(self._directory.path)
         return stamp, known if grants == known else grants
 
-    def _failed(self, problem: str, *, begun: float) -> None:
+    def _failed(self, problem: str, *, begun: float, life: object) -> None:
         if problem != self._told:
             logger.warning("the kubelet's record tells nothing", extra={"error": problem})
             self._told = problem
-        self._deliver(Reading(begun=begun, problem=problem))
+        self._deliver(Reading(begun=begun, life=life, problem=problem))
 
 
 class Settling:

@@ -1,9 +1,9 @@
-"""Keeping each resource registered with the kubelet that is alive now.
+"""Keeps each resource registered with the kubelet that runs now.
 
-Level-triggered: a resource is registered again whenever what should be true is not, whichever hint woke us.
-Should be true: our socket exists, the kubelet's socket is the one we registered with, one device stream is open,
-and, as looks now and then tell, the kubelet has our devices. The order is the kubelet's: serve first, as it dials
-back inside Register; end the old stream before registering anew. The kubelet never asks again by itself.
+It is level-triggered: whatever woke it, a resource is registered again if one of these is not true. Our socket exists.
+The kubelet's socket is the one that we registered with. One device stream is open. The kubelet has our devices (looked
+at now and then). The order is the kubelet's: serve first, because it dials back inside Register; end the old stream
+before registering again. The kubelet never asks for a registration.
 """
 
 import asyncio
@@ -41,8 +41,9 @@ _TEXTS: Final = (
 
 
 _LOOKS: Final = 2
-"""After so many answers in a row without our devices the name is registered again. One answer may catch the kubelet
-between two states.
+"""After so many answers in a row without our devices, the name is registered again.
+
+A single answer may come while the kubelet is between two states.
 """
 
 
@@ -73,7 +74,7 @@ _WITHOUT_STREAM: Final = frozenset(
 class RegistrationError(Exception):
     """The kubelet did not register the resource. The message is one line for an admin, with the kubelet's own text.
 
-    `late`: it may still do so, as the call was given up before its answer.
+    `late`: the kubelet may still register it, because the call was given up before its answer.
     """
 
     def __init__(self, message: str, *, late: bool = False) -> None:
@@ -83,9 +84,9 @@ class RegistrationError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RegistrationState:
-    """`registered`: with the kubelet that is alive now. `since`: epoch seconds of the last success, or None.
+    """`registered`: with the kubelet that runs now. `since`: epoch seconds of the last success, or None.
 
-    `message`: why it is not registered, or ''; `reason`: the same as one word, of no meaning without a message.
+    `message`: why it is not registered, or ''. `reason`: the same as a code, only valid with a message.
     """
 
     registered: bool
@@ -97,7 +98,7 @@ class RegistrationState:
 async def register(
     directory: Path, *, resource: str, endpoint: str, options: dp.DevicePluginOptions, seconds: float
 ) -> None:
-    """One Register call, on a channel of its own: a used one would wait out its reconnect delay.
+    """One Register call, on a new channel: a used one may wait for its reconnect delay.
 
     Raises:
         RegistrationError: refused, or no answer within `seconds`.
@@ -143,14 +144,14 @@ class KubeletDirectory:
         return "the kubelet's socket is not there: the kubelet is starting or down"
 
     def listen(self, key: object, listener: Callable[[], None] | None) -> None:
-        """`listener` is called after every change in the directory, and at each poll; None ends it."""
+        """Calls `listener` after every change in the directory and at each poll. None ends it."""
         if listener is None:
             self._listeners.pop(key, None)
         else:
             self._listeners[key] = listener
 
     async def watch(self) -> None:
-        """Looks after each change and at every poll, for ever."""
+        """Looks after each change and at every poll, until cancelled."""
         watch = DirectoryWatch(self.path)
         try:
             while True:
@@ -223,7 +224,7 @@ class Registration:
         )
 
     def look(self) -> None:
-        """Wakes the loop: something may have changed here or in the directory."""
+        """Wakes the registration: something may have changed here or in the directory."""
         self._wake.set()
 
     def refresh(self) -> None:
@@ -241,8 +242,8 @@ class Registration:
         return self._server.sent_at
 
     def compare(self, kubelet: Ids, *, begun: float) -> None:
-        """Takes what the kubelet has. A name that another plugin serves is left to it; a name that it gave up is taken
-        back.
+        """Compares what the kubelet has with our list. A name that another plugin serves is left to it. A name that
+        nobody serves is registered again.
         """
         server = self._server
         told = server.streams > 0 and self._life == self._directory.life
@@ -326,7 +327,7 @@ class Registration:
         if life != self._tried_life or now - self._tried_at > 2 * self._settings.retry_max:
             self._attempts = 0
         self._tried_at = now
-        # counted whether it succeeds or not: a kubelet that takes us and drops us at once is not to be stormed
+        # counted even after a success: a kubelet that accepts us and drops us must not get a storm of calls
         self._retry_at = now + min(self._settings.retry_first * 2**self._attempts, self._settings.retry_max)
         self._attempts = min(self._attempts + 1, 30)
         self._tried_life = life
@@ -337,7 +338,7 @@ class Registration:
         except (RegistrationError, sockets.SocketError, OSError) as error:
             self._failed(cause, error)
             if isinstance(error, RegistrationError) and error.late:
-                # its late dial must not find us beside the one of the next attempt: two streams, see above
+                # a late dial would open a second stream beside that of the next attempt
                 await self._server.stop()
         else:
             self._metrics.registered(self.resource, cause=cause)
@@ -345,7 +346,7 @@ class Registration:
         self._changed()
 
     async def _hold_back(self) -> None:
-        """Checks who serves the name now. Devices of an earlier agent of ours are ours; unknown devices belong to
+        """Checks who serves the name now. Ids of an earlier agent of ours are in our list; unknown ids belong to
         another plugin, which keeps the name.
 
         Raises:
@@ -381,7 +382,7 @@ class Registration:
     def _failed(self, cause: RegistrationCause, error: Exception) -> None:
         message = str(error)
         self._metrics.registration_failed(self.resource)
-        # a kubelet that is down is normal, and told once
+        # a kubelet that is down is normal, so it is logged once
         log = logger.debug if message == self._message else logger.warning
         log("not registered", extra={"resource": self.resource, "cause": cause, "error": message})
         self._message = message

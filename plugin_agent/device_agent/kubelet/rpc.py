@@ -1,6 +1,6 @@
 """The methods of the kubelet's services as values, and how to serve or call one.
 
-Generated stubs would add a guard on grpcio's version and an untyped class for each service; these few lines do not.
+Generated stubs would add a check of grpcio's version, and an untyped class for each service.
 """
 
 from collections.abc import Awaitable, Callable
@@ -19,7 +19,7 @@ A = TypeVar("A", bound=Message)
 
 API_VERSION: Final = "v1beta1"
 MESSAGE_LIMIT: Final = 4 * 1024 * 1024
-"""What a Go client accepts by default, and so the kubelet of a ListAndWatch message."""
+"""The longest message that a Go client accepts by default: the limit of a ListAndWatch message to the kubelet."""
 
 LOCAL_AUTHORITY: Final = ("grpc.default_authority", "localhost")
 """Without it the C core sends the socket's percent-encoded path as :authority, which strict servers refuse."""
@@ -73,7 +73,7 @@ def stream(
 ) -> Handler:
     """Serves `method` with a stream: the behaviour writes its answers to the context.
 
-    A generator would learn of a stream that breaks while an answer is on its way only when it is collected.
+    A generator would notice a stream that breaks during an answer only when it is garbage-collected.
     """
     return method, grpc.unary_stream_rpc_method_handler(
         behaviour,

@@ -14,11 +14,10 @@ Spawn = Callable[[str, Callable[[], Coroutine[Any, Any, None]]], "asyncio.Task[N
 
 
 class ServedNames:
-    """`make`: a registration for a name. `spawn`: starts a task. `settle`: seconds that the kubelet takes to see an
-    end.
+    """Runs the registrations. `make`: makes one for a name. `spawn`: starts a task.
 
-    `wait_for`: what a name's first registration waits for, '' for nothing. Before that its devices are not known, and
-    the kubelet would get too few.
+    `settle`: seconds that the kubelet needs to notice the end of a stream. `wait_for`: what a name's first registration
+    waits for, '' for nothing. Before that its devices are not all known, and the kubelet would get too few.
     """
 
     def __init__(
@@ -48,7 +47,7 @@ class ServedNames:
         return self._registrations.values()
 
     def follow(self, changed: frozenset[str]) -> None:
-        """Begins and ends registrations to match the table's names. The lists of the names in `changed` are new."""
+        """Starts and ends registrations to match the table's names. The lists of the names in `changed` are new."""
         served = self._table.resources()
         for name in served:
             if name not in self._registrations and not self._wait_for(name):
@@ -59,7 +58,7 @@ class ServedNames:
             elif name in changed:
                 self._registrations[name].refresh()
             else:
-                self._registrations[name].look()  # its options may be others now
+                self._registrations[name].look()  # its options may have changed
 
     def resend(self) -> None:
         """Has one list sent again, whichever: the kubelet writes its record after each."""
@@ -72,7 +71,7 @@ class ServedNames:
         return max((registration.sent_at for registration in self._registrations.values()), default=0.0) or None
 
     def missing(self) -> tuple[str, ...]:
-        """Names that are served and not registered, each with the reason."""
+        """Served names that are not registered, each with the reason."""
         none = RegistrationState(registered=False, since=None, message="not tried yet")
         states = self.states
         return tuple(

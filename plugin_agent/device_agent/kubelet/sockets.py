@@ -1,7 +1,7 @@
-"""The agent's sockets in the kubelet's device-plugins directory: names, stale ones, who is who.
+"""The agent's sockets in the kubelet's device-plugins directory: new names, stale sockets, the kubelet's own socket.
 
-The C core steals a socket that it finds at its path, and any later stop of either server unlinks the
-path: so every server gets a name that no other ever had, and only our own dead ones are removed.
+The C core takes over a socket that it finds at its path, and unlinks the path when either server stops. So every server
+gets a name that was never used before, and only our own dead sockets are removed.
 """
 
 import contextlib
@@ -26,15 +26,15 @@ class SocketError(Exception):
 
 
 def prefix(owner: str) -> str:
-    """The beginning of every socket name of this object's agents on any node; `owner`: the object's uid or name."""
+    """The beginning of all socket names of this object's agents, on any node. `owner`: the object's uid or name."""
     return f"devop-{_digest(owner)}-"
 
 
 def new_path(directory: Path, *, owner: str, resource: str) -> Path:
-    """A path that no socket had before: a base name, as the kubelet looks only at the directory's top level.
+    """A path that no socket had before. It is directly in the directory: the kubelet looks only at the top level.
 
     Raises:
-        SocketError: longer than a socket's path may be.
+        SocketError: the path is too long for a socket.
     """
     path = directory / f"{prefix(owner)}{_digest(resource)}-{secrets.token_hex(4)}.sock"
     if (length := len(os.fsencode(path))) > MAX_PATH:
@@ -47,7 +47,7 @@ def new_path(directory: Path, *, owner: str, resource: str) -> Path:
 
 @contextlib.contextmanager
 def private() -> Iterator[None]:
-    """What is bound inside is root's alone: the socket's mode follows the umask."""
+    """Sockets that are bound inside are accessible by root alone: a socket's mode follows the umask."""
     before = os.umask(0o077)
     try:
         yield
@@ -56,7 +56,7 @@ def private() -> Iterator[None]:
 
 
 def remove_stale(directory: Path, *, owner: str) -> tuple[str, ...]:
-    """Removes sockets with our prefix that nobody serves any more; their names. A living or foreign one stays."""
+    """Removes sockets with our prefix that nobody serves. Returns their names. Served and foreign sockets stay."""
     removed = []
     with contextlib.suppress(OSError):
         for path in sorted(directory.iterdir()):
@@ -92,7 +92,7 @@ def _answers(path: Path) -> bool:
         except ConnectionRefusedError:
             return False
         except OSError:
-            return True  # busy, or not to be told: leave it
+            return True  # busy or unknown: leave it
     return True
 
 

@@ -1,5 +1,6 @@
-"""NVIDIA's driver library: a source of devices, news of their health and links, telemetry and node labels.
+"""NVIDIA's driver library: a source of devices, health news, NVLinks, telemetry and node labels.
 
-Exports: `nvidia` (all of it, as a `DriverSetup`); for a single scan `source`, `session` and `access`.
-May import discovery and what is below it; only the process and `device-agent scan` import it.
+Exports: `setup.Nvidia` (the `DriverSetup`) with its parts `access` and `setup.Wanted`; for a single scan also
+`session.NvmlSession`, `model.NvmlView` and `source.opener`. Only `options.py` and `scan.py` import this package.
+May import `discovery` and the packages below it.
 """

@@ -1,6 +1,6 @@
-"""The library from start to stop. It is asked, and started again when the driver was reloaded.
+"""Runs the driver's library: starts it, reads all GPUs, and starts it again after a reload of the driver.
 
-Everything here blocks and belongs to one thread at a time; `session` gives it one.
+All calls block. Only one thread may use a `Driver` at a time; `session` provides that thread.
 """
 
 import dataclasses
@@ -42,18 +42,18 @@ from device_agent.nvml.versions import Versions
 logger = logging.getLogger(__name__)
 
 CLOSE_SECONDS: Final = 2.0
-"""For the thread of the events to come back from its wait."""
+"""How long to wait for the event thread to end."""
 LONGEST_RESTARTS: Final = 10
-"""Times `restart_seconds`: the longest time between two starts of the library while a GPU is in trouble."""
+"""While a GPU is in trouble, two starts of the library are at most this many `restart_seconds` apart."""
 _BACK_AFTER_A_START: Final = frozenset({DeviceReason.GPU_LOST, DeviceReason.RESET_REQUIRED})
-"""States of a GPU that only a new start of the library can show to be over."""
+"""Failures whose end shows only after a new start of the library."""
 MAX_ERRORS: Final = 32
-"""Lines of one look: a driver that fails in one thing often fails in many."""
+"""The most error lines of one look: a driver that fails in one call often fails in many."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventCalls:
-    """What the thread of the events calls. `wake`: a look is worth while now."""
+    """Callbacks of the event thread. `xid`: a GPU announced an XID. `wake`: a look may show something new."""
 
     xid: Callable[[XidEvent], None]
     wake: Callable[[], None]
@@ -61,7 +61,7 @@ class EventCalls:
 
 @dataclasses.dataclass(slots=True)
 class _Known:
-    """What was read of a GPU. `facts` or `link_states` None: to be read again; all else is of the last reading."""
+    """What was last read of a GPU. `facts` or `link_states` None: read it again."""
 
     facts: Gpu | None = None
     link_states: tuple[bool, ...] | None = None
@@ -69,9 +69,10 @@ class _Known:
 
 
 class Driver:
-    """`events` None: none are asked for. `own_dev`: where the library itself opens nodes.
+    """The library of one driver, and what was read from it. Call it from one thread at a time.
 
-    `access`: what an admin has set, for advice.
+    `events` None: it does not listen for events. `own_dev`: the directory in which the library opens device nodes.
+    `access`: the admin's settings, for the advice in messages. `clock`: monotonic seconds.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class Driver:
         self._starts_in_vain = 0
         self._trouble_at = math.inf
         self._strangers = False
-        """There are GPUs that have never said who they are."""
+        """Some GPUs have never told their UUID."""
         self._events: EventWatch | None = None
         self._load = ""
         self._gone = False
@@ -109,24 +110,24 @@ class Driver:
         self._caps: dict[str, int] = {}
         self._last: tuple[Gpu, ...] = ()
         self._numbered = False
-        """All GPUs were read since the library was started, so an index says which GPU it is."""
+        """All GPUs were read since the library's start, so an index identifies a GPU."""
         self._next = 0
-        """The index that a look begins with."""
+        """The index at which the next look begins."""
         self._hurried = False
         self._samples = Samples(lambda index: self._reading(index, []), gone=self._driver_gone)
 
     @property
     def progress(self) -> tuple[str, float]:
-        """The call in progress or '', and since when, monotonic seconds; asked from other threads."""
+        """The call in progress or '', and when it began (monotonic seconds). Other threads may read it."""
         return self._library.progress if self._library else ("", 0.0)
 
     def look(self) -> NvmlView:
-        """Everything, as it is now. Never raises for what a driver does."""
+        """Reads everything now. It never raises because of the driver: `unavailable` of the view has the cause."""
         around = surroundings(self._roots)
-        if self._load and not around.load:  # unloaded: whatever comes is another load
+        if self._load and not around.load:  # unloaded: the next load is a new one
             self._load, self._gone, self._last = "", True, ()
         reason = ""
-        for _ in range(2):  # a driver that was reloaded under us is asked anew at once
+        for _ in range(2):  # after a reload of the driver, ask again at once
             errors: list[str] = []
             try:
                 self._start_anew_when_due(around, errors)
@@ -143,7 +144,7 @@ class Driver:
                     self._stop()
                 except NvmlSilentError as hung:
                     return self._nothing(str(hung), gpus=unanswered(self._last))
-        return self._nothing(f"the driver is being loaded anew: {reason}")
+        return self._nothing(f"the driver is being reloaded: {reason}")
 
     def _nothing(self, reason: str, *, gpus: tuple[Gpu, ...] = ()) -> NvmlView:
         self._last = gpus
@@ -161,11 +162,11 @@ class Driver:
         return self._samples.take(self._last, enough=enough) if self._started is not None else ()
 
     def hurry(self) -> None:
-        """Ends what is being read after the current GPU. Called from another thread, before `close`."""
+        """Makes a look in progress end after the current GPU. Another thread calls this before `close`."""
         self._hurried = True
 
     def close(self) -> None:
-        """Lets go of the driver."""
+        """Stops the library, unless the driver hangs."""
         try:
             self._stop()
         except NvmlSilentError as error:
@@ -176,7 +177,7 @@ class Driver:
     def _outdated(self, around: Surroundings) -> bool:
         if around != self._started:
             return True
-        # a GPU that was reset is lost to who had it before: only a new start tells whether it is back
+        # a library that was started before a reset of a GPU never sees that GPU again: only a new start does
         troubled = self._strangers or any(
             not g.state.known or _BACK_AFTER_A_START & dict(g.state.failures).keys() for g in self._last
         )
@@ -185,7 +186,7 @@ class Driver:
             self._starts_in_vain, self._trouble_at = 0, math.inf
             return False
         self._trouble_at = min(self._trouble_at, self._clock())
-        # more and more seldom: during a start nobody hears the events of the other GPUs
+        # each try doubles the pause: events of the other GPUs are missed during a start
         pause = self._restart_seconds * min(2**self._starts_in_vain, LONGEST_RESTARTS)
         if self._clock() - max(self._started_at, self._trouble_at) < pause:
             return False
@@ -197,14 +198,14 @@ class Driver:
             return
         try:
             self._stop()
-        except NvmlSilentError as hung:  # then it goes on with what it has: most GPUs answer
+        except NvmlSilentError as hung:  # keep the running library: most GPUs still answer
             errors.append(str(hung))
             self._started_at = self._clock()
 
     def _start(self, around: Surroundings) -> None:
         if self._started is not None:
             return
-        library = self._library = nvml.load(self._root, access=self._places.access)
+        library = self._library = nvml.load(self._root, access=self._places.access, clock=self._clock)
         try:
             library.ask("nvmlInitWithFlags", nvml.INIT_NO_GPUS)
         except (DriverGoneError, NvmlCallError) as error:
@@ -225,7 +226,7 @@ class Driver:
         self._listen(library)
 
     def _count_loads(self, around: Surroundings) -> None:
-        """Counts loads of the driver. A new start of the library alone is none: what broke a GPU is still there."""
+        """Counts loads of the driver. A new start of the library is not a load: it mends no GPU."""
         known = bool(around.load and self._load)
         if not self._epoch or (around.load != self._load if known else self._gone):
             self._epoch += 1
@@ -235,7 +236,7 @@ class Driver:
     def _stop(self) -> None:
         if self._events is not None:
             if not self._events.stop(seconds=CLOSE_SECONDS):
-                raise NvmlSilentError("NVML hangs: the wait for events does not come back")
+                raise NvmlSilentError("NVML hangs: the wait for events does not return")
             self._events = None
         if self._started is not None and self._library is not None:
             self._started = None
@@ -245,13 +246,13 @@ class Driver:
                 logger.info("nvml shutdown", extra={"error": str(error)})
 
     def _listen(self, library: Library) -> None:
-        """Events are a convenience: without them looks alone find what is wrong."""
+        """Listens for events. Failures without an event are found by the looks."""
         if self._calls is None:
             return
         calls, epoch, load = self._calls, self._epoch, self._load
 
         def deliver(event: XidEvent) -> None:
-            # it may overtake the look that tells of this load
+            # an event may arrive before the first look at this load
             calls.xid(replace(event, epoch=epoch, driver_load=load))
 
         self._events = listen(library, deliver=deliver, wake=calls.wake)
@@ -290,15 +291,15 @@ class Driver:
     def _gpus(
         self, count: int, caps: dict[str, int], errors: list[str], nameless: dict[int, NvmlCallError]
     ) -> list[Gpu]:
-        """The GPUs that tell their UUID. Where a slow driver takes the look's time, the rest stay as they were."""
+        """The GPUs that tell their UUID. When the time of a look is used up, the remaining GPUs stay as they were."""
         found: list[Gpu] = []
         before = {gpu.index: gpu for gpu in self._last} if self._numbered else {}
         first = self._next if self._next < count else 0
         following: int | None = None
-        end = time.monotonic() + self._slow_seconds
+        end = self._clock() + self._slow_seconds
         for n in range(count):
             index = (first + n) % count
-            late = n > 0 and (self._hurried or time.monotonic() >= end)
+            late = n > 0 and (self._hurried or self._clock() >= end)
             if late and index in before:
                 gpu = before[index]
                 found.append(replace(gpu, state=replace(gpu.state, asked=False)))
@@ -308,8 +309,8 @@ class Driver:
         self._next = following or 0
         if following is not None:
             errors.append(
-                f"NVML is slow: a look at {count} GPUs takes more than {self._slow_seconds:g} s; "
-                "the next one goes on with those that had no turn"
+                f"NVML is slow: reading {count} GPUs takes more than {self._slow_seconds:g} s; "
+                "the next look begins with the GPUs that were not read"
             )
         self._numbered = self._numbered or not nameless
         return found
@@ -317,7 +318,7 @@ class Driver:
     def _gpu(
         self, index: int, caps: dict[str, int], errors: list[str], nameless: dict[int, NvmlCallError]
     ) -> Gpu | None:
-        """A GPU that tells its UUID. None for one that does not: its error is put into `nameless`."""
+        """Reads one GPU. None if it does not tell its UUID: then its error is put into `nameless`."""
         before: Gpu | None = None
         try:
             reading = self._reading(index, errors)
@@ -338,7 +339,7 @@ class Driver:
         return self._library is None or self._library.gone
 
     def _of_one(self, error: NvmlCallError | DriverGoneError) -> NvmlCallError:
-        """What one GPU said. Raises DriverGoneError when that holds for all."""
+        """The error as that of one GPU. Raises DriverGoneError when the driver is gone for all GPUs."""
         if isinstance(error, NvmlCallError):
             return error
         if self._driver_gone():
@@ -346,9 +347,9 @@ class Driver:
         return NvmlCallError(nvml.UNKNOWN, str(error))
 
     def _recognised(self, nameless: dict[int, NvmlCallError], found: list[Gpu]) -> list[Gpu]:
-        """GPUs that do not tell their UUID, taken for those of the last look that are missing now.
+        """Matches GPUs that do not tell their UUID with GPUs of the last look that are missing now.
 
-        The index alone is no identity: the next start of the library may count GPUs in another order.
+        The index alone is not enough: the next start of the library may number GPUs in another order.
         """
         answered = {gpu.uuid for gpu in found}
         functions = self._started.functions if self._started else frozenset()
@@ -371,7 +372,7 @@ class Driver:
         facts = known.facts
         if facts is None:
             facts = reading.facts(uuid=before.uuid, index=index, numa_node=partial(numa_node, self._roots))
-            if reading.failed:  # may be told the next time
+            if reading.failed:  # the next look may read the rest
                 facts = filled(facts, before)
             else:
                 known.facts = facts

@@ -1,4 +1,4 @@
-"""The driver's events in a thread of their own, which waits in the driver for a GPU that has something to tell."""
+"""Listens for the driver's events (XIDs and others) in a thread of its own, which waits inside the driver."""
 
 import contextlib
 import ctypes
@@ -17,21 +17,21 @@ XID: Final = 0x8
 _WORTH_A_LOOK: Final = 0x2 | 0x100 | 0x4000 | 0x8000
 """nvmlEventType* of nvml.h beside XIDs: DoubleBitEccError, MigConfigChange, GpuUnavailableError, GpuRecoveryAction.
 
-Of these only what a GPU says that it announces is asked for; older drivers know fewer."""
+Only types that the GPU supports are registered; older drivers know fewer."""
 
 _WAIT_MS: Final = 500
 _PAUSE_SECONDS: Final = 0.2
-"""After a wait that failed: while a GPU is lost every one ends at once with an error."""
+"""Pause after a failed wait: while a GPU is lost, each wait fails at once."""
 _NO_INSTANCE: Final = 0xFFFFFFFF
 
 
 def listen(library: Library, *, deliver: Callable[[XidEvent], None], wake: Callable[[], None]) -> "EventWatch | None":
-    """Begins to wait for the events of all GPUs that announce any; None where that cannot be, which is logged."""
+    """Starts to listen to all GPUs that have events. None when that is not possible; the cause is logged."""
     try:
         event_set = library.ask("nvmlEventSetCreate")
         count = library.ask("nvmlDeviceGetCount")
-    except (NvmlCallError, DriverGoneError) as error:  # the look that follows tells what is wrong
-        logger.warning("no nvml events", extra={"error": str(error)})
+    except (NvmlCallError, DriverGoneError) as error:  # the next look reports the cause
+        logger.warning("nvml events are not available", extra={"error": str(error)})
         return None
     uuids: dict[int, str] = {}
     for index in range(count):
@@ -42,10 +42,10 @@ def listen(library: Library, *, deliver: Callable[[XidEvent], None], wake: Calla
             types = library.ask("nvmlDeviceGetSupportedEventTypes", handle, of=of)
             try:
                 library.ask("nvmlDeviceRegisterEvents", handle, types & (XID | _WORTH_A_LOOK), event_set, of=of)
-            except NvmlCallError:  # better XIDs alone than nothing
+            except NvmlCallError:  # XIDs alone are better than no events
                 library.ask("nvmlDeviceRegisterEvents", handle, XID, event_set, of=of)
         except (NvmlCallError, DriverGoneError) as error:
-            logger.warning("no nvml events of a GPU", extra={"error": str(error)})
+            logger.warning("nvml events of one GPU are not available", extra={"error": str(error)})
         else:
             uuids[ctypes.cast(handle, ctypes.c_void_p).value or 0] = uuid
     return EventWatch(library, event_set, uuids=uuids, deliver=deliver, wake=wake)
@@ -54,7 +54,7 @@ def listen(library: Library, *, deliver: Callable[[XidEvent], None], wake: Calla
 class EventWatch:
     """Waits for the events of one event set. The callbacks run in its thread.
 
-    `uuids`: address of a GPU's handle -> UUID. `wake`: something happened that a look may tell more of.
+    `uuids`: address of a GPU's handle -> UUID. `deliver` gets each XID; `wake` is called when a look may show more.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class EventWatch:
         deliver: Callable[[XidEvent], None],
         wake: Callable[[], None],
     ) -> None:
-        # one of its own: `Library.progress` is of one thread
+        # its own object: `Library.progress` belongs to one thread
         self._library = Library(library.module, path=library.path)
         self._set = event_set
         self._uuids = uuids
@@ -78,11 +78,11 @@ class EventWatch:
 
     @property
     def ended(self) -> bool:
-        """It listens no more, whatever the reason."""
+        """Whether its thread has ended, for any reason."""
         return not self._thread.is_alive()
 
     def stop(self, *, seconds: float) -> bool:
-        """Ends it and frees the set; False when the thread still hangs in the driver: then nothing may be freed."""
+        """Ends the thread and frees the event set. False when the thread hangs in the driver: then nothing is freed."""
         self._ended.set()
         self._thread.join(seconds)
         if self._thread.is_alive():
@@ -95,7 +95,7 @@ class EventWatch:
         try:
             self._listen()
         except Exception:
-            logger.exception("nvml events")  # a later look finds that it has ended, and starts the library anew
+            logger.exception("nvml events: the thread ended")  # a later look sees that and restarts the library
             self._wake()
 
     def _listen(self) -> None:
@@ -109,7 +109,7 @@ class EventWatch:
             except NvmlCallError as error:
                 if error.code != TIMEOUT:
                     if error.code != told:
-                        logger.warning("nvml events", extra={"error": str(error)})
+                        logger.warning("nvml events: the wait fails", extra={"error": str(error)})
                         self._wake()
                     told = error.code
                     self._ended.wait(_PAUSE_SECONDS)
@@ -125,5 +125,5 @@ class EventWatch:
             ci = None if event.computeInstanceId == _NO_INSTANCE else event.computeInstanceId
             self._deliver(XidEvent(uuid=uuid, xid=event.eventData, at=at, gi=gi, ci=ci))
         elif event.eventType == XID:
-            logger.warning("an XID of a GPU that is not known", extra={"xid": event.eventData})
+            logger.warning("XID of an unknown GPU", extra={"xid": event.eventData})
         self._wake()

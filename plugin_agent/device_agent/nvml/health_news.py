@@ -1,7 +1,7 @@
-"""What NVML tells, as the news that `health` takes from any driver. Pure.
+"""Turns what NVML tells into the health news that every driver gives (`health.news`). Pure.
 
-A part's name is the GPU's UUID, and for what concerns one MIG device `<GPU>/<gi>/<ci>`, or `<GPU>/<gi>` where the
-event names no compute instance.
+A part is named by the GPU's UUID. For one MIG device it is `<GPU>/<gi>/<ci>`, or `<GPU>/<gi>` when the event names no
+compute instance.
 """
 
 from device_agent.contract.attributes import NVML
@@ -12,7 +12,7 @@ from device_agent.nvml.model import Gpu, NvmlView, XidEvent
 
 
 def look(view: NvmlView) -> Look:
-    """One look of NVML."""
+    """The checks of one look at NVML."""
     if view.unavailable:
         return Look(checks={}, source=NVML, unanswered=view.unavailable, cause=DeviceReason.DRIVER_UNAVAILABLE)
     return Look(
@@ -25,7 +25,7 @@ def look(view: NvmlView) -> Look:
 def _check(gpu: Gpu) -> Check:
     state = gpu.state
     if not state.known:
-        message = f"the driver's library gives no answer for {gpu.uuid}: try nvidia-smi -q -i {gpu.uuid} on the node"
+        message = f"the driver's library gives no answer for {gpu.uuid}: run nvidia-smi -q -i {gpu.uuid} on the node"
         return Check(Answer.UNKNOWN, message=message, fresh=state.asked)
     failures = state.failures
     action = state.recovery_action
@@ -45,7 +45,7 @@ def _check(gpu: Gpu) -> Check:
 
 
 def fault(event: XidEvent) -> Fault:
-    """The part that the event names, and its XID."""
+    """The fault that the event announces."""
     part = "/".join(str(number) for number in (event.uuid, event.gi, event.ci) if number is not None)
     load = DriverLoad(module=event.driver_load, epoch=event.epoch)
     return Fault(part=part, code=xids.code(event.xid), source=NVML, load=load)

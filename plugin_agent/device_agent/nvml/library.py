@@ -1,8 +1,8 @@
-"""The driver's library: where it lies, how it is loaded, what its refusals mean to an admin.
+"""Finds and loads the driver's library, calls it, and explains its errors to an admin.
 
-It is loaded by its full path before pynvml would look for it. LD_LIBRARY_PATH is no way: a driver root holds a
-whole system, whose libc would take the place of ours. pynvml is imported here alone, and only when a configuration
-asks for NVIDIA devices: other agents do not pay for it.
+The library is loaded by its full path, before pynvml looks for it. LD_LIBRARY_PATH would not do: a driver root holds a
+whole system, and its libc would replace ours. Only this module imports pynvml, and only when a configuration asks for
+NVIDIA devices, so other agents need no memory for it.
 """
 
 import ctypes
@@ -10,7 +10,7 @@ import errno
 import importlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -42,16 +42,19 @@ DEPRECATED: Final = 26
 UNKNOWN: Final = 999
 
 INIT_NO_GPUS: Final = 1
-"""NVML_INIT_FLAG_NO_GPUS: a driver without a GPU starts as well, and says that it has none."""
+"""NVML_INIT_FLAG_NO_GPUS: NVML also starts when there is no GPU, and reports 0 GPUs."""
 
 _NOTHING_THERE: Final = frozenset({
     NOT_SUPPORTED, FUNCTION_NOT_FOUND, LIBRARY_NOT_FOUND, NO_PERMISSION, NO_DATA, VGPU_ECC_NOT_SUPPORTED,
     ARGUMENT_VERSION_MISMATCH, DEPRECATED,
 })  # fmt: skip
-"""Lasting answers. No permission: of a GPU in MIG mode much is told to who may see all its partitions alone."""
+"""Codes that mean "there is no such value", and stay so.
+
+NO_PERMISSION is one: a process that cannot see all partitions of a GPU in MIG mode is refused many values.
+"""
 _GONE: Final = frozenset({UNINITIALIZED, DRIVER_NOT_LOADED, VERSION_MISMATCH})
 NO_DRIVER: Final = frozenset({DRIVER_NOT_LOADED, VERSION_MISMATCH})
-"""Of nvmlInit: there is no driver that programs could use. What else it refuses with says nothing of the GPUs."""
+"""Codes of nvmlInit that mean: no usable driver. Its other codes tell nothing about the GPUs."""
 
 # Debian, Ubuntu and the container runtimes; Red Hat; others. GKE and its Container-Optimized OS, NixOS, WSL, Talos.
 _DIRECTORIES: Final = (
@@ -73,19 +76,19 @@ _DIRECTORIES: Final = (
     "usr/lib/wsl/lib",
 )
 _DRIVER_CONTAINERS: Final = ("", "run/nvidia/driver/")
-"""A driver container shows its file system there."""
+"""Prefixes of the directories. A driver container mounts its file system at the second."""
 
 
 class NvmlUnavailableError(AgentError):
-    """There is nothing to ask: the text says why, and what an admin can do."""
+    """NVML cannot be used. The text says why, and what an admin can do."""
 
 
 class NvmlSilentError(NvmlUnavailableError):
-    """The driver does not answer. What was there before still counts: no device is gone because of it."""
+    """The driver does not answer. The GPUs of the last look still count as present."""
 
 
 class DriverGoneError(AgentError):
-    """The driver was unloaded or reloaded since the library was initialised: everything must be asked anew."""
+    """The driver was unloaded or reloaded after the library's start: start the library again."""
 
 
 class NvmlCallError(AgentError):
@@ -97,28 +100,29 @@ class NvmlCallError(AgentError):
 
     @property
     def says_nothing_there(self) -> bool:
-        """Whether the GPU, the driver or the library has no such thing. That is an answer, not an error."""
+        """Whether the GPU, the driver or the library lacks this value. That is an answer, not a failure."""
         return self.code in _NOTHING_THERE
 
 
 class Library:
-    """pynvml on the driver's library. `ask` is the one way to call it."""
+    """pynvml, bound to the driver's library. All calls go through `ask`."""
 
-    def __init__(self, module: ModuleType, *, path: str) -> None:
+    def __init__(self, module: ModuleType, *, path: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.module = module
         self.path = path
+        self._clock = clock
         self.progress = ("", 0.0)
-        """The call in progress or '', and since when, monotonic seconds; for whoever waits in another thread."""
+        """The call in progress or '', and when it began (monotonic seconds). Other threads read it."""
 
     def ask(self, function: str, *arguments: object, of: str = "") -> Any:
-        """`pynvml.<function>(*arguments)`. `of`: what it concerns, such as `GPU 3`, for messages.
+        """Calls `pynvml.<function>(*arguments)`. `of`: the call's subject for messages, such as `GPU 3`.
 
         Raises:
-            DriverGoneError: every call would fail like this one.
+            DriverGoneError: the driver is gone, so every call would fail.
             NvmlCallError: this call failed.
         """
         what = f"{function} of {of}" if of else function
-        self.progress = what, time.monotonic()
+        self.progress = what, self._clock()
         try:
             return getattr(self.module, function)(*arguments)
         except self.module.NVMLError as error:
@@ -126,14 +130,14 @@ class Library:
             if error.value in _GONE:
                 raise DriverGoneError(text) from error
             raise NvmlCallError(error.value, text) from error
-        except UnicodeDecodeError as error:  # pynvml makes text of what a device tells
+        except UnicodeDecodeError as error:  # pynvml decodes the device's bytes
             raise NvmlCallError(UNKNOWN, f"{what}: {error}") from error
         finally:
-            self.progress = "", time.monotonic()
+            self.progress = "", self._clock()
 
     @property
     def gone(self) -> bool:
-        """Whether the library has lost its driver. If not, an error that says so concerns one GPU alone."""
+        """Whether the library has lost its driver. If not, a DriverGoneError of one call concerns one GPU only."""
         try:
             self.ask("nvmlDeviceGetCount")
         except (DriverGoneError, NvmlCallError):
@@ -141,24 +145,24 @@ class Library:
         return False
 
 
-def load(driver_root: Path, *, access: Access = NOTHING_SET) -> Library:
-    """The library below `driver_root`, and pynvml bound to it; after an update of the driver it is the new file.
+def load(driver_root: Path, *, access: Access = NOTHING_SET, clock: Callable[[], float] = time.monotonic) -> Library:
+    """Loads the library below `driver_root` and binds pynvml to it. After an update of the driver that is the new file.
 
-    `access`: what an admin has set, for the text of the error.
+    `access`: the admin's settings, for the text of the error. `clock`: for `Library.progress`.
 
     Raises:
-        NvmlUnavailableError: there is none, or none that can be loaded.
+        NvmlUnavailableError: no library was found, or none could be loaded.
     """
     refused = ""
     for path in candidates(driver_root):
         try:
-            # not RTLD_GLOBAL: after an update two releases of it are loaded, and must not use each other's symbols
-            return _bind(ctypes.CDLL(path), path=path)
+            # not RTLD_GLOBAL: after an update two releases are loaded, and must not use each other's symbols
+            return _bind(ctypes.CDLL(path), path=path, clock=clock)
         except OSError as error:
             refused = refused or str(error)
     if driver_root == Path("/"):
         try:
-            return _bind(ctypes.CDLL(LIBRARY), path=LIBRARY)  # where the linker's own cache has it
+            return _bind(ctypes.CDLL(LIBRARY), path=LIBRARY, clock=clock)  # where the linker's own cache has it
         except OSError:
             pass
     if refused:
@@ -168,7 +172,7 @@ def load(driver_root: Path, *, access: Access = NOTHING_SET) -> Library:
 
 
 def candidates(driver_root: Path) -> Iterator[str]:
-    """Files that may be the library, links followed within `driver_root`."""
+    """Existing files that may be the library. Links are followed within `driver_root`."""
     tree = HostTree(driver_root, mount="")
     told: set[str] = set()
     for prefix in _DRIVER_CONTAINERS:
@@ -180,20 +184,20 @@ def candidates(driver_root: Path) -> Iterator[str]:
                 yield path
 
 
-def _bind(library: ctypes.CDLL, *, path: str) -> Library:
+def _bind(library: ctypes.CDLL, *, path: str, clock: Callable[[], float]) -> Library:
     module: Any = importlib.import_module("pynvml")
     with module.libLoadLock:
-        if module.nvmlLib is None or module.nvmlLib._handle != library._handle:  # noqa: SLF001 two CDLLs of one file
+        if module.nvmlLib is None or module.nvmlLib._handle != library._handle:  # noqa: SLF001 two CDLLs may be of one file
             module.nvmlLib = library
-            module._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001 pointers into the library before
-    return Library(module, path=path)
+            module._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001 they point into the old library
+    return Library(module, path=path, clock=clock)
 
 
 @dataclass(frozen=True, slots=True)
 class LibraryPlaces:
-    """Where to look when the library refuses. `own_dev`: this process's /dev; `host_dev`: the node's.
+    """What `why_not` needs to explain a failed start. `own_dev`: this process's /dev; `host_dev`: the node's.
 
-    `access`: what an admin has set.
+    `access`: the admin's settings.
     """
 
     own_dev: Path
@@ -202,26 +206,26 @@ class LibraryPlaces:
 
 
 def why_not(error: AgentError, code: int, places: LibraryPlaces) -> str:
-    """What an admin should know when nvmlInit gave `code`."""
+    """The message for an admin when nvmlInit fails with `code`."""
     refused, advice = _refused(places.own_dev / CONTROL_NODE), places.access.no_node()
     if code in (DRIVER_NOT_LOADED, NO_PERMISSION, UNKNOWN):
         if refused in ("EPERM", "EACCES"):
             return f"no permission: the agent's pod may not open /dev/{CONTROL_NODE} ({refused}): {advice}"
         if refused == "ENOENT" and (places.host_dev / CONTROL_NODE).exists():
-            return f"no permission: the node has /dev/{CONTROL_NODE}, the agent's pod has not: {advice}"
+            return f"no permission: /dev/{CONTROL_NODE} is on the node, but not in the agent's pod: {advice}"
     if code == DRIVER_NOT_LOADED:
-        return "driver not loaded: the library is there, the kernel module does not answer; see nvidia-smi on the node"
+        return "driver not loaded: the kernel module does not answer the library; run nvidia-smi on the node"
     if code == VERSION_MISMATCH:
         return (
-            "driver/library version mismatch: the kernel module is of another release than the library; reload the "
-            "driver or reboot the node; after an update of the driver delete the agent's pod, which a container "
-            "runtime has given the library of before"
+            "driver/library version mismatch: the kernel module and the library are of different releases; reload the "
+            "driver or reboot the node. After an update of the driver also delete the agent's pod: it may still have "
+            "the old library"
         )
     return f"NVML does not start: {error}" if refused else does_not_start(error)
 
 
 def _refused(node: Path) -> str:
-    """Name of the errno with which opening a node fails, '' when it can be opened."""
+    """The name of the errno when opening the node fails, '' when the node can be opened."""
     try:
         os.close(os.open(node, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
     except OSError as error:

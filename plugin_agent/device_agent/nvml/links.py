@@ -1,4 +1,4 @@
-"""NVLinks between the GPUs that this process sees: from where each link of each GPU leads, and as pairs. Pure."""
+"""NVLinks between the GPUs that this process sees: first by GPU, then as pairs of GPUs. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -16,14 +16,14 @@ LINK_TO_SWITCH: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class LinkEnd:
-    """Where one active NVLink leads: a GPU's PCI address, '' for a switch, and NVML's number of its kind."""
+    """The other end of an active NVLink. `address`: a GPU's PCI address, '' for a switch. `kind`: LINK_TO_…."""
 
     address: str
     kind: int
 
 
 def with_links(gpus: Iterable[Gpu], ends: Mapping[str, Iterable[LinkEnd]]) -> tuple[Gpu, ...]:
-    """The GPUs with `nvlinks` and `via_switch`; `ends` by UUID. Links to GPUs that cannot be seen here are left out."""
+    """The GPUs with `nvlinks` and `via_switch` filled in. `ends`: by UUID. Links to GPUs not in `gpus` are left out."""
     gpus = tuple(gpus)
     by_address = {gpu.pci_address: gpu.uuid for gpu in gpus if gpu.pci_address}
     linked = []
@@ -41,10 +41,10 @@ def with_links(gpus: Iterable[Gpu], ends: Mapping[str, Iterable[LinkEnd]]) -> tu
 
 
 def links_of(view: NvmlView) -> Links:
-    """All pairs of GPUs that have NVLinks with each other.
+    """The number of NVLinks of each pair of GPUs.
 
-    Both ends of a link are asked and one may not have answered: the larger count is taken. Links to NVSwitches lead
-    to every GPU that has such links, and of two GPUs the one with fewer decides.
+    Both ends of a link are asked; if one did not answer, the larger count is right. NVSwitches connect all GPUs that
+    have links to them. For such a pair the smaller count of the two GPUs is taken.
     """
     links: dict[tuple[str, str], int] = {}
     for gpu in view.gpus:

@@ -1,11 +1,11 @@
-"""Telemetry of NVIDIA devices as Prometheus series, each with the containers that hold the device.
+"""Telemetry of NVIDIA devices as Prometheus series, labelled with the container that holds the device.
 
-Samples are taken in the NVML thread at an interval, never for a scrape: a scrape that waited for the driver would time
-out just when something is wrong with it. A scrape shows the last sample while it is fresh, and nothing when it is old.
+Samples are taken in the NVML thread at an interval, never during a scrape. A scrape that waits for the driver would
+time out when the driver has a problem. A scrape shows the last sample while it is fresh, and nothing when it is old.
 
-One series per holder: a GPU that three pods share has three series with the GPU's one value, so `max by (device)` is
-the GPU and a pod's own selector finds its GPUs. A device that nobody holds has empty holder labels, one that no
-resource offers (the GPU under its partitions) an empty resource.
+There is one series per holder. A GPU that three pods share has three series with the same value: `max by (device)`
+gives the GPU, and a pod's own selector finds its GPUs. The holder labels are empty for a device without a holder. The
+label `resource` is empty for a device that no resource offers, such as a GPU that is divided into MIG devices.
 """
 
 import asyncio
@@ -20,9 +20,9 @@ from device_agent.table.holders import Holder
 from device_agent.table.snapshot import DeviceState, TableSnapshot
 
 LABELS: Final = ("resource", "device", "namespace", "pod", "container")
-"""`device`: the id under the resource; of a device that no resource offers its UUID."""
+"""`device`: the id under the resource; the UUID for a device that no resource offers."""
 FRESH_INTERVALS: Final = 3
-"""A sample older than so many intervals is no longer shown."""
+"""A sample is shown for this many intervals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,23 +34,21 @@ class _Gauge:
 
 _GAUGES: Final = (
     _Gauge("temperature_celsius", "temperature_celsius", "Temperature of the GPU."),
-    _Gauge("power_watts", "power_watts", "Power that the GPU draws."),
-    _Gauge("utilisation_percent", "utilisation_percent", "Share of time in which a kernel ran, 0 to 100."),
+    _Gauge("power_watts", "power_watts", "Power that the GPU uses."),
+    _Gauge("utilisation_percent", "utilisation_percent", "Percent of time in which a kernel ran, 0 to 100."),
     _Gauge("memory_used_mib", "memory_used_mib", "Memory in use, MiB."),
-    _Gauge("memory_total_mib", "memory_total_mib", "Memory that there is, MiB."),
+    _Gauge("memory_total_mib", "memory_total_mib", "Total memory, MiB."),
     _Gauge("sm_clock_mhz", "sm_clock_mhz", "Clock of the streaming multiprocessors, MHz."),
     _Gauge("memory_clock_mhz", "memory_clock_mhz", "Clock of the memory, MHz."),
-    _Gauge("ecc_corrected", "ecc_corrected_errors", "Memory errors that were corrected, since the driver was loaded."),
-    _Gauge(
-        "ecc_uncorrected", "ecc_uncorrected_errors", "Memory errors beyond correction, since the driver was loaded."
-    ),
-    _Gauge("nvlink_errors", "nvlink_errors", "Errors of all NVLinks, since the driver was loaded."),
+    _Gauge("ecc_corrected", "ecc_corrected_errors", "Corrected memory errors since the driver was loaded."),
+    _Gauge("ecc_uncorrected", "ecc_uncorrected_errors", "Uncorrectable memory errors since the driver was loaded."),
+    _Gauge("nvlink_errors", "nvlink_errors", "Errors of all NVLinks since the driver was loaded."),
 )
 PREFIX: Final = "device_agent_gpu_"
 
 
 def families(samples: Iterable[GpuSample], snapshot: TableSnapshot) -> tuple[Family, ...]:
-    """All series of one moment. Values that a device does not tell have none; neither have devices without a sample."""
+    """All series of one moment. A value that is None, or a device without a sample, gives no series."""
     labels = _labels(snapshot)
     ordered = sorted(samples, key=lambda s: s.uuid)
     found = []
@@ -78,14 +76,14 @@ def _labels(snapshot: TableSnapshot) -> dict[str, list[tuple[str, ...]]]:
 
 
 def _holders(device: DeviceState) -> Sequence[Holder]:
-    """Each container once, however many replicas it has of the device."""
+    """Each container once, even when it holds several replicas of the device."""
     return sorted({h for holders in device.holders.values() for h in holders}) or (Holder("", "", ""),)
 
 
 class GpuTelemetry:
-    """The last samples and the last state of the table, and the collector that makes series of both.
+    """The collector of GPU telemetry: it makes series from the last samples and the last state of the table.
 
-    The loop puts in whole values; `collect` runs in the threads of the HTTP server and only reads them.
+    The event loop replaces whole values; `collect` runs in the threads of the HTTP server and only reads them.
     """
 
     def __init__(self, *, interval: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -96,11 +94,11 @@ class GpuTelemetry:
         self._snapshot: TableSnapshot | None = None
 
     def publish(self, snapshot: TableSnapshot) -> None:
-        """Who holds what now."""
+        """Takes the current holders of the devices."""
         self._snapshot = snapshot
 
     async def run(self, sample: Callable[[], Awaitable[Sequence[GpuSample]]]) -> None:
-        """Takes a sample at each interval, for ever. `sample` has a deadline of its own; nothing: no answer."""
+        """Takes a sample at each interval, for ever. `sample` has its own deadline; an empty result means no answer."""
         while True:
             begun = self._clock()
             if samples := tuple(await sample()):
@@ -108,7 +106,7 @@ class GpuTelemetry:
             await asyncio.sleep(max(0.0, begun + self._interval - self._clock()))
 
     def collect(self) -> Iterator[Family]:
-        """For the registry."""
+        """The series for the registry; none when the last sample is old."""
         snapshot = self._snapshot
         if snapshot is not None and self._clock() - self._taken <= FRESH_INTERVALS * self._interval:
             yield from families(self._samples, snapshot)

@@ -1,4 +1,4 @@
-"""What NVML tells, as values. Nothing here calls the library."""
+"""The values that NVML gives, as frozen dataclasses. Nothing here calls the library."""
 
 from collections.abc import Mapping
 from dataclasses import field, replace
@@ -10,8 +10,8 @@ from device_agent.contract.values import dataclass
 class Mig:
     """A MIG device: a compute instance `ci` of a GPU instance `gi`.
 
-    `caps`: its capability nodes on the host, those of gi and ci (/dev/nvidia-caps/nvidia-capN; the numbers stand in
-    /proc/driver/nvidia/capabilities or /proc/driver/nvidia-caps/mig-minors).
+    `caps`: the capability nodes of its gi and ci on the host, /dev/nvidia-caps/nvidia-capN. The numbers are in
+    /proc/driver/nvidia/capabilities or /proc/driver/nvidia-caps/mig-minors.
     """
 
     uuid: str
@@ -25,13 +25,13 @@ class Mig:
 
 @dataclass(frozen=True, slots=True)
 class GpuState:
-    """One look at a GPU's state. `known` False: it did not answer in time, or only with an error that says nothing.
+    """The state of a GPU at one look. `known` False: it did not answer in time, or its error does not tell its state.
 
-    `asked` False: a slow driver took the time of the look, and this is the state of an earlier one.
+    `asked` False: the look had no time left for this GPU, so this is the state of an earlier look.
     `failures`: (CamelCase reason, message for an admin) of everything that is wrong, such as GpuLost,
-    UncorrectableEcc, RetiredPagesPending, RowRemapFailed, ResetRequired. `recovery_action`: the driver's own word on
-    what is to be done, None, Reset, Reboot, DrainP2P, DrainAndReset, RecoverImexDomain, BusReset or SystemReboot;
-    '' where the driver has no word for it.
+    UncorrectableEcc, RetiredPagesPending, RowRemapFailed, ResetRequired.
+    `recovery_action`: the action that the driver asks for: None, Reset, Reboot, DrainP2P, DrainAndReset,
+    RecoverImexDomain, BusReset or SystemReboot; '' if the driver does not tell.
     """
 
     known: bool = True
@@ -42,11 +42,11 @@ class GpuState:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU. `pci_address` as sysfs writes it (0000:3b:00.0, lower case). `nvlinks`: peer's UUID -> active links.
+    """One GPU. A value that it does not tell is '' or 0, and -1 for `minor`: the other values still count.
 
-    `via_switch`: active links that lead to an NVSwitch, so to every GPU that has such links. `mig_mode`: None where
-    the GPU has no MIG. Values that a GPU does not answer for are '' or 0, `minor` -1: one GPU's error concerns that
-    GPU alone. `numa_node`: of its PCI function, as sysfs has it.
+    `pci_address`: as sysfs writes it (0000:3b:00.0, lower case). `numa_node`: that of its PCI function in sysfs.
+    `mig_mode`: None if the GPU has no MIG. `nvlinks`: UUID of the peer -> number of active links.
+    `via_switch`: number of active links to NVSwitches; they reach every GPU that has such links.
     """
 
     uuid: str
@@ -67,20 +67,19 @@ class Gpu:
 
 
 def unanswered(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
-    """GPUs as they were, their state not known."""
+    """The same GPUs with an unknown state."""
     return tuple(replace(gpu, state=GpuState(known=False)) for gpu in gpus)
 
 
 @dataclass(frozen=True, slots=True)
 class NvmlView:
-    """One look at everything. `unavailable`: why there is nothing to see (no library, no driver, a hang), or ''.
+    """The result of one look at the driver and all GPUs.
 
-    While the driver hangs or refuses to be asked, `gpus` are those of the last look that it answered, their state not
-    known; they are gone when the driver is.
-    `epoch` grows by one when the driver was loaded anew since the look before, as far as that can be told; the first
-    is 1. `driver_load` is the same for one load of the kernel module, also over a restart of the agent; '' where sysfs
-    does not show it.
-    `errors`: one line for each thing that could not be read; the rest counts.
+    `unavailable`: why the driver gives no answer (no library, no driver, a hang), or ''. While it hangs or refuses
+    calls, `gpus` are those of the last answered look, with an unknown state. Without a driver, `gpus` is empty.
+    `epoch`: a counter of the driver's loads that this process has noticed; the first is 1.
+    `driver_load`: identifies one load of the kernel module, also after a restart of the agent; '' if sysfs lacks it.
+    `errors`: one line for each value that could not be read; all other values count.
     """
 
     gpus: tuple[Gpu, ...] = ()
@@ -94,9 +93,9 @@ class NvmlView:
 
 @dataclass(frozen=True, slots=True)
 class XidEvent:
-    """A critical error that the driver announced, at monotonic seconds. `gi`, `ci`: of the MIG device it concerns.
+    """An XID error that the driver announced. `at`: monotonic seconds. `gi`, `ci`: the MIG device that it concerns.
 
-    `epoch`, `driver_load`: of the load of the driver that announced it, as in NvmlView; 0 and '' where not known.
+    `epoch`, `driver_load`: the load of the driver that announced it, as in NvmlView; 0 and '' if not known.
     """
 
     uuid: str
@@ -110,7 +109,7 @@ class XidEvent:
 
 @dataclass(frozen=True, slots=True)
 class GpuSample:
-    """Telemetry of a GPU or MIG device (`uuid`). None: the device does not tell."""
+    """Telemetry of a GPU or MIG device. None: the device does not tell this value."""
 
     uuid: str
     temperature_celsius: float | None = None

@@ -1,16 +1,15 @@
-"""Facts about the node's NVIDIA GPUs as node labels, by way of node-feature-discovery.
+"""Node labels about the node's NVIDIA GPUs, through a feature file for node-feature-discovery (NFD).
 
-Its worker reads every file in one directory of the node and makes labels of the lines (its customization guide, "Local
-feature source"). Names and values are those of NVIDIA's gpu-feature-discovery, so that the node selectors of existing
-workloads go on working (k8s-device-plugin, docs/gpu-feature-discovery).
+NFD's worker reads all files of one directory on the node and turns their lines into labels (its customization guide,
+"Local feature source"). Names and values are those of NVIDIA's gpu-feature-discovery, so that existing node selectors
+still work (k8s-device-plugin, docs/gpu-feature-discovery).
 
-A file that stays behind lies: the agent's pod may be deleted and never return. So each file names its expiry, and the
-agent renews it long before. It stays over a restart, and while the driver does not answer: a driver that hangs for a
-minute has the same GPUs as before. It goes when there is an answer and no GPU in it.
+The agent's pod may be deleted for good. So each file has an expiry time, one hour ahead, and the agent renews it every
+15 minutes. The agent keeps the file while the driver does not answer: the GPUs are still the same. It removes the file
+when the driver answers and has no GPU.
 
-An agent that ends leaves it, too: it cannot know whether the next one is seconds away, as in every rollout, and
-DaemonSets that select by labels which go and come would lose their pods meanwhile. What nobody renews is over within
-the hour.
+An agent that ends keeps the file too, because in a rollout the next agent starts within seconds. Without the labels,
+DaemonSets that select nodes by them would lose their pods.
 """
 
 import os
@@ -29,12 +28,12 @@ from device_agent.select.unit import Unit
 from device_agent.table.snapshot import TableSnapshot
 
 EXPIRY: Final = timedelta(hours=1)
-"""After the last renewal the labels are not made any more."""
+"""How long the labels stay after the last renewal."""
 RENEWAL: Final = timedelta(minutes=15)
 
 _GPU: Final = "nvidia.com/gpu"
 _SHARED: Final = ".shared"
-"""A resource named like this says itself that it is shared, and the product's name need not."""
+"""The end of a resource name that already says "shared": then the product label needs no -SHARED."""
 _FAMILIES: Final = {1: "tesla", 2: "fermi", 3: "kepler", 5: "maxwell", 6: "pascal", 9: "hopper", 10: "blackwell",
                     11: "blackwell", 12: "blackwell"}  # fmt: skip
 _CAPABILITY = re.compile(r"\d+\.\d+")
@@ -42,11 +41,12 @@ _SLICES = re.compile(r"(?:(?P<ci>\d+)c\.)?(?P<gi>\d+)g\.")
 
 
 def labels(view: NvmlView, snapshot: TableSnapshot, *, machine: str = "") -> dict[str, str]:
-    """Label name -> value, both valid; empty where there is no GPU.
+    """Label name -> value, both valid; empty if there is no GPU.
 
-    `machine`: the node's product name, as firmware tells it. Of unequal GPUs the model that there is most of is the
-    one described, of equally many the one with the lowest index; `gpu.count` counts that model. What is offered, and
-    so replicas and MIG strategy, are the snapshot's; all else is the view's, offered or not.
+    `machine`: the node's product name from the firmware. If the node has several models, the labels and `gpu.count`
+    describe the most frequent one; if two are equally frequent, the one with the lowest index.
+    Replicas and MIG strategy come from the snapshot. All other labels come from the view, also for GPUs that are not
+    offered.
     """
     if not view.gpus:
         return {}
@@ -62,12 +62,12 @@ def labels(view: NvmlView, snapshot: TableSnapshot, *, machine: str = "") -> dic
 
 
 def label_value(text: str) -> str:
-    """`text` as a label value: other characters become '-', cut at 63."""
+    """`text` as a valid label value: characters that are not allowed become '-'; at most 63 characters."""
     return cut(re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._"), limit=63)
 
 
 def family(gpu: Gpu) -> str:
-    """The architecture as the vendor's labels name it, from the compute capability, `major.minor`."""
+    """The architecture's name in NVIDIA's labels, from the compute capability `major.minor`."""
     major, minor = map(int, _version(gpu.compute_capability))
     if major == 7:
         return "volta" if minor < 5 else "turing"
@@ -77,7 +77,7 @@ def family(gpu: Gpu) -> str:
 
 
 def _driver(view: NvmlView) -> Iterator[tuple[str, str]]:
-    """The newer names and the older ones, which most selectors have."""
+    """The driver's labels under their newer names, and under the older names that most selectors use."""
     if view.driver_version:
         major, minor, revision = (*view.driver_version.split("."), "", "")[:3]
         for name, values in (
@@ -97,7 +97,7 @@ def _described(gpus: Sequence[Gpu]) -> list[Gpu]:
     """The GPUs of the most frequent model, by index."""
     by_index = sorted(gpus, key=lambda g: g.index)
     count = Counter(gpu.model for gpu in by_index)
-    model = max(count, key=count.__getitem__)  # of equally many the first: a Counter keeps the order
+    model = max(count, key=count.__getitem__)  # max gives the first of equals, and a Counter keeps the order
     return [gpu for gpu in by_index if gpu.model == model]
 
 
@@ -120,7 +120,7 @@ def _whole(gpus: Sequence[Gpu], units: Sequence[Unit]) -> dict[str, str]:
 
 
 def _partitions(gpus: Sequence[Gpu], units: Sequence[Unit]) -> dict[str, str]:
-    """Of MIG devices that are offered: in place of the GPU's when they have its name, else by profile."""
+    """Labels of the MIG devices on offer: under nvidia.com/gpu if that is their resource, else by profile."""
     offered = {u.attributes["uuid"]: u for u in units if "profile" in u.attributes and "uuid" in u.attributes}
     by_profile: dict[str, list[tuple[Gpu, Mig]]] = {}
     for gpu in gpus:
@@ -132,7 +132,7 @@ def _partitions(gpus: Sequence[Gpu], units: Sequence[Unit]) -> dict[str, str]:
     single = {offered[m.uuid].resource for of in by_profile.values() for _, m in of} == {_GPU}
     found = {"nvidia.com/mig.strategy": "single" if single else "mixed"}
     if single and len(by_profile) > 1:
-        return found  # one name for unequal devices: no label can describe them
+        return found  # one resource with different profiles: no label can describe it
     for profile, of in by_profile.items():
         name = _GPU if single else resource_name_from(f"nvidia.com/mig-{profile}")
         gpu, mig = of[0]
@@ -159,13 +159,13 @@ def _version(text: str) -> tuple[str, str]:
 
 
 def content(found: Mapping[str, str], *, expiry: datetime) -> str:
-    """The feature file."""
+    """The text of the feature file."""
     lines = [f"{name}={value}" for name, value in sorted(found.items())]
     return "\n".join((f"# +expiry-time={expiry:%Y-%m-%dT%H:%M:%SZ}", *lines, ""))
 
 
 class FeatureFile:
-    """One agent's file in the directory that node-feature-discovery reads. Blocks on the disk."""
+    """The agent's feature file in NFD's directory. Its methods block on the disk."""
 
     def __init__(self, directory: Path, *, config: str) -> None:
         self.path = directory / f"device-operator-{config}"
@@ -173,10 +173,10 @@ class FeatureFile:
         self._renewed: datetime | None = None
 
     def keep(self, found: Mapping[str, str], *, now: datetime) -> bool:
-        """Make the file say `found`, or remove it where that is empty; whether anything was to be done.
+        """Writes `found` into the file, or removes the file if `found` is empty. Returns whether it changed anything.
 
         Raises:
-            OSError: the directory is not there, or not writable.
+            OSError: the directory does not exist or is not writable.
         """
         if not found:
             self._renewed = None
@@ -192,7 +192,7 @@ class FeatureFile:
         return True
 
     def _replace(self, raw: bytes) -> None:
-        """A reader sees the old content or the new one; it does not read dot files."""
+        """Replaces the file in one step, so that a reader never sees half of it. NFD skips the temporary dot file."""
         handle, name = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=self.path.parent)
         try:
             with os.fdopen(handle, "wb") as file:
@@ -206,7 +206,7 @@ class FeatureFile:
 
 
 def machine(sys: Path) -> str:
-    """The node's product name as firmware tells it, '' where it does not. `sys`: the sysfs root."""
+    """The node's product name from the firmware, '' if there is none. `sys`: the sysfs root."""
     try:
         text = (sys / "class/dmi/id/product_name").read_text(errors="replace")
     except OSError:

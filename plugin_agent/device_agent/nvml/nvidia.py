@@ -1,81 +1,43 @@
-"""NVIDIA's driver as the process has it. Asked at an interval and on demand, while a configuration wants its devices.
+"""NVIDIA's driver in the agent's process. It is read at an interval and for each scan, while a configuration uses it.
 
-One task makes all looks. A scan asks for a look and waits a moment. What a look shows of health goes to the table
-before the scan that uses it, so that no broken GPU is offered for lack of news.
+One task makes all looks. A scan asks for a look and waits for it, up to a limit. The health news of a look reaches the
+table before the scan that uses the look, so that no broken GPU is offered.
 """
 
 import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
-from device_agent.contract.attributes import NVML
-from device_agent.contract.document import Document, HealthRules, Resource
-from device_agent.contract.values import dataclass
-from device_agent.discovery.driver import NodeNames, Opener
+from device_agent.contract.document import Document, Resource
+from device_agent.discovery.driver import Opener
 from device_agent.discovery.driver_library import DriverHost
 from device_agent.discovery.driver_news import DriverNews
-from device_agent.health.news import Code, Ruling
-from device_agent.nvml import health_news, xids
-from device_agent.nvml.access import NOTHING_SET, Access
+from device_agent.nvml import health_news
 from device_agent.nvml.links import links_of
 from device_agent.nvml.model import GpuSample, GpuState, NvmlView, XidEvent
-from device_agent.nvml.report import NOTHING_WANTED, GpuReport, Wanted
+from device_agent.nvml.report import GpuReport
+from device_agent.nvml.session import NvmlSession
+from device_agent.nvml.setup import Nvidia, asks
 from device_agent.nvml.source import opener
 from device_agent.nvml.storms import Storms
 from device_agent.table.snapshot import TableSnapshot
 
-if TYPE_CHECKING:
-    from device_agent.nvml.session import NvmlSession
-
 logger = logging.getLogger(__name__)
 
 _FRESH_SECONDS: Final = 0.5
-"""A look that a scan need not repeat."""
+"""A scan uses a look that is at most this old."""
 _GAP_SECONDS: Final = 0.2
-"""Between looks that events ask for: a GPU in trouble may announce hundreds."""
+"""The least pause between looks: a broken GPU may announce hundreds of events, and each asks for a look."""
 _HUNG_SECONDS: Final = 1.0
-"""How often a driver that hangs is looked at; that costs nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Nvidia:
-    """NVIDIA's library as an admin has set it up: a `discovery.driver_library.DriverSetup`.
-
-    `driver_root`: where the driver is installed. `report`: what is told about GPUs beside serving them.
-    """
-
-    driver_root: Path = Path("/")
-    access: Access = NOTHING_SET
-    report: Wanted = NOTHING_WANTED
-
-    @property
-    def kind(self) -> str:
-        """The source's name in the document."""
-        return NVML
-
-    def fault_rule(self, code: Code, rules: HealthRules) -> Ruling | None:
-        """What an XID means."""
-        return xids.rule(code, rules)
-
-    def open(self, host: DriverHost, news: DriverNews) -> "NvidiaDriver":
-        """The driver for this process."""
-        return NvidiaDriver(self, host=host, news=news)
+"""The interval of looks while the driver hangs. Such a look is cheap: it makes no call."""
 
 
 class NvidiaDriver:
-    """See the module. It is a `discovery.driver_library.DriverLibrary`.
-
-    Without an entry that asks for NVIDIA devices it loads nothing.
-    """
-
-    kind: Final = NVML
-    driver: Final = "the NVIDIA driver"
-    nodes: Final = (NodeNames("", "nvidia"), NodeNames("nvidia-caps", "nvidia"))
+    """The driver behind `setup.Door`. It loads the library while an entry asks for NVIDIA devices."""
 
     def __init__(self, setup: Nvidia, *, host: DriverHost, news: DriverNews) -> None:
         self._setup = setup
@@ -96,16 +58,16 @@ class NvidiaDriver:
         self._view: NvmlView | None = None
         self._looked_at = 0.0
         self._check_interval: float = 0
-        """The shortest that an entry asks for."""
+        """The shortest `intervalSeconds` of the entries with NVIDIA devices."""
 
     @property
     def awaited(self) -> bool:
-        """The driver was asked for the first time, and has neither answered nor run out of time."""
+        """Whether the first look is still in progress."""
         return self._session is not None and self._view is None
 
     async def for_scan(self, document: Document) -> Opener | None:
-        """What the driver tells now, or told last when it takes its time; None where nobody asks for its devices."""
-        if not any(map(_asks, document.resources)):
+        """The newest look as a source for a scan; an older one if the driver is slow. None if no entry uses it."""
+        if not asks(document):
             await self._let_go()
             return None
         self._check_interval = min(r.health.interval_seconds for r in document.resources if _asks(r))
@@ -121,24 +83,24 @@ class NvidiaDriver:
             self._waiting.discard(done)
         return opener(self._view, document)
 
-    def tasks(self) -> Mapping[str, Callable[[], Coroutine[Any, Any, None]]]:
-        """Looks, and samples where telemetry is wanted."""
-        return {"gpus": self._run, "samples": lambda: self._report.sample(self._sample)}
-
     def publish(self, snapshot: TableSnapshot) -> None:
-        """The table changed: who holds what now."""
+        """Takes the table's new state, for the holders in the telemetry."""
         self._report.publish(snapshot)
 
     async def scanned(self, document: Document, snapshot: TableSnapshot) -> None:
-        """After each scan: node labels follow what the driver has shown."""
+        """Updates the node labels after a scan."""
         await self._report.scanned(document, self._view, snapshot)
 
+    async def samples(self) -> None:
+        """Takes samples for ever where telemetry is wanted."""
+        await self._report.sample(self._sample)
+
     async def _sample(self) -> Sequence[GpuSample]:
-        """Telemetry; nothing while no entry asks for NVIDIA devices, or the driver hangs."""
+        """Telemetry samples; none while no entry uses the driver, or while the driver hangs."""
         return await self._session.sample() if self._session else ()
 
-    async def _run(self) -> None:
-        """Looks, for ever."""
+    async def run(self) -> None:
+        """Makes looks, for ever."""
         while True:
             session = self._session
             self._asked.clear()
@@ -154,9 +116,7 @@ class NvidiaDriver:
                 async with asyncio.timeout(pause):
                     await self._asked.wait()
 
-    def _begin(self) -> "NvmlSession":
-        from device_agent.nvml.session import NvmlSession  # noqa: PLC0415 - without NVIDIA devices nothing is loaded
-
+    def _begin(self) -> NvmlSession:
         session = NvmlSession(
             driver_root=self._setup.driver_root,
             roots=self._roots,
@@ -174,7 +134,7 @@ class NvidiaDriver:
     async def _let_go(self) -> None:
         session, self._session, self._view = self._session, None, None
         if session is not None:
-            logger.info("nvml is no longer asked for")
+            logger.info("nvml stopped: no resource uses it")
             await session.close()
 
     def _take(self, view: NvmlView) -> None:
@@ -193,6 +153,6 @@ def _asks(resource: Resource) -> bool:
 
 
 def _devices(view: NvmlView) -> tuple[object, ...]:
-    """What of a view a scan would see."""
+    """The part of a view that a scan sees: all but the GPUs' state."""
     gpus = tuple(replace(gpu, state=GpuState()) for gpu in view.gpus)
     return gpus, view.driver_version, view.cuda_version, view.unavailable

@@ -1,4 +1,4 @@
-"""What one GPU tells, call by call. A call that fails costs that value alone; the rest of the GPU counts.
+"""Reads one GPU, call by call. If one call fails, only that value is missing.
 
 Numbers are those of nvml.h.
 """
@@ -27,7 +27,7 @@ _CORRECTED, _UNCORRECTED, _VOLATILE = 0, 1, 0
 _CLOCK_SM, _CLOCK_MEMORY = 1, 2
 _FIELD_RECOVERY_ACTION: Final = 230
 _FIELDS_LINK_ERRORS: Final = (38, 45, 52, 59)
-"""CRC errors of flits and of data, replays, recoveries, each over all links."""
+"""NVLink counters, each over all links: CRC errors of flits, CRC errors of data, replays, recoveries."""
 _MIB: Final = 1 << 20
 _MEMORY_V2: Final = 0x2000028
 """nvmlMemory_v2: the second version of a structure of 40 bytes."""
@@ -35,7 +35,7 @@ _MEMORY_V2: Final = 0x2000028
 _ACTIONS: Final = (
     "None", "Reset", "Reboot", "DrainP2P", "DrainAndReset", "RecoverImexDomain", "BusReset", "SystemReboot",
 )  # fmt: skip
-_DRAIN_LINKS: Final = "the driver asks to end all traffic between this GPU and others"
+_DRAIN_LINKS: Final = "the driver asks to end all traffic between this GPU and other GPUs"
 _STOP: Final = "end the pods that hold it"
 _ASKED_FOR: Final = {
     "Reset": (
@@ -58,7 +58,7 @@ _ASKED_FOR: Final = {
     "DrainP2P": (DeviceReason.DRAIN_REQUIRED, f"{_DRAIN_LINKS}: {_STOP} together with other GPUs"),
 }
 _OUT_OF_REACH: Final = (
-    "the GPU has fallen off the bus or is otherwise out of reach: reset it, or reboot the node; if it comes again, "
+    "the GPU has fallen off the bus or cannot be reached: reset it, or reboot the node; if this happens again, "
     "check its seat, power and cooling"
 )
 _REFUSES: Final = f"the driver refuses all work on it until it is reset: {_STOP}, then reset it, or reboot the node"
@@ -78,7 +78,7 @@ _PROFILE = re.compile(r" MIG (\d+[cg]\S*)$")
 
 
 class Reading:
-    """The calls about one device. What fails is appended to `errors`, one line each."""
+    """The calls about one GPU or MIG device. Each failed call appends one line to `errors`."""
 
     def __init__(self, library: Library, handle: Any, *, of: str, errors: list[str]) -> None:
         self._library = library
@@ -86,17 +86,18 @@ class Reading:
         self._of = of
         self._errors = errors
         self.failed = False
-        """A call gave an error that says nothing of the device, since this was set to False."""
+        """Set to True by a call whose error does not tell the device's state. Callers reset it to False."""
 
     def ask(self, function: str, *arguments: object) -> Any:
-        """Raises NvmlCallError or DriverGoneError, as `Library.ask`."""
+        """Calls `function` for this device. Raises what `Library.ask` raises."""
         return self._library.ask(function, self._handle, *arguments, of=self._of)
 
     def value(self, function: str, *arguments: object, no_such: int | None = None) -> Any:
-        """The answer, None where the device has none. `no_such`: another code that says so of this call.
+        """The answer, or None if the device has none. `no_such`: one more code that means "none" for this call.
 
         Raises:
-            DriverGoneError, NvmlCallError: the device is lost, or must be reset.
+            DriverGoneError: the driver is gone.
+            NvmlCallError: the device is lost, or must be reset.
         """
         try:
             return self.ask(function, *arguments)
@@ -109,7 +110,7 @@ class Reading:
             return None
 
     def facts(self, *, uuid: str, index: int, numa_node: Callable[[str], int | None]) -> Gpu:
-        """What stays the same as long as the driver is loaded."""
+        """The values that do not change while the driver is loaded."""
         info = self.value("nvmlDeviceGetPciInfo_v3")
         address = pci_address(info) if info else ""
         minor = self.value("nvmlDeviceGetMinorNumber")
@@ -135,9 +136,10 @@ class Reading:
     def migs(
         self, *, minor: int, memory_mib: int, caps: Mapping[str, int], before: Iterable[Mig] = ()
     ) -> tuple[Mig, ...]:
-        """The MIG devices that this process may see. `caps`: as `cap_numbers` reads them.
+        """The MIG devices that this process may see. `caps`: the result of `cap_numbers`.
 
-        `before`: those of the last look; one whose calls fail for another reason than that it is gone is still there.
+        `before`: the MIG devices of the last look. A device is only gone when its error says so; after any other error
+        the device of the last look is kept.
         """
         self.failed = False
         count = self.value("nvmlDeviceGetMaxMigDeviceCount")
@@ -158,7 +160,7 @@ class Reading:
             if error.code in (GPU_IS_LOST, RESET_REQUIRED):
                 raise
             if error.code in (NOT_FOUND, INVALID_ARGUMENT) or error.says_nothing_there:
-                return None  # none at this index, or destroyed while we looked
+                return None  # no device at this index, or it was just destroyed
             self._errors.append(str(error))
             return before
         return before if part.failed and before and before.uuid == mig.uuid else mig
@@ -183,7 +185,7 @@ class Reading:
     # NVLink
 
     def link_states(self) -> tuple[bool, ...] | None:
-        """Whether each link is active; empty where the GPU has none, None where it does not say."""
+        """Whether each link is active; empty if the GPU has no links, None if it gives no answer."""
         states: list[bool] = []
         for link in range(MAX_LINKS):
             try:
@@ -192,7 +194,7 @@ class Reading:
                 if error.code in (GPU_IS_LOST, RESET_REQUIRED):
                     raise
                 if error.code in (INVALID_ARGUMENT, FUNCTION_NOT_FOUND):
-                    break  # there are no more
+                    break  # the GPU has no more links
                 if not error.says_nothing_there:
                     self._errors.append(str(error))
                     return None
@@ -202,14 +204,14 @@ class Reading:
         return tuple(states)
 
     def link_ends(self, states: Iterable[bool]) -> tuple[LinkEnd, ...] | None:
-        """Where the active links lead; None where that cannot be told now."""
+        """The other ends of the active links; None if they cannot be read now."""
         self.failed = False
         ends = []
         for link, active in enumerate(states):
             if not active:
                 continue
             kind = self.value("nvmlDeviceGetNvLinkRemoteDeviceType", link)
-            if kind == LINK_TO_SWITCH:  # it may be no PCI device of this machine: one of a rack, or of the host
+            if kind == LINK_TO_SWITCH:  # it may have no PCI address here: in a rack, or in a virtual machine
                 ends.append(LinkEnd(address="", kind=kind))
             elif info := self.value("nvmlDeviceGetNvLinkRemotePciInfo", link):
                 ends.append(LinkEnd(address=pci_address(info), kind=LINK_TO_GPU if kind is None else kind))
@@ -218,9 +220,9 @@ class Reading:
     # State and telemetry
 
     def state(self) -> GpuState:
-        """Raises NvmlCallError when the GPU is lost or must be reset: `of_error` turns that into a state."""
+        """The GPU's state. Raises NvmlCallError if it is lost or must be reset: `of_error` makes a state of that."""
         self.failed = False
-        self.value("nvmlDeviceGetTemperature", 0)  # a GPU that knows of no errors tells this: it is not lost
+        self.value("nvmlDeviceGetTemperature", 0)  # every GPU has a temperature, so this call fails if the GPU is lost
         failures: list[tuple[str, str]] = []
         action = self._recovery_action()
         if action in _ASKED_FOR:
@@ -229,26 +231,26 @@ class Reading:
             failures.append(
                 (
                     DeviceReason.UNCORRECTABLE_ECC,
-                    f"{errors} uncorrectable memory errors since the driver was loaded; reset the GPU",
+                    f"{errors} uncorrectable memory errors since the driver was loaded: {_STOP}, then reset the GPU",
                 )
             )
         if self.value("nvmlDeviceGetRetiredPagesPendingStatus") == 1:
             failures.append(
                 (
                     DeviceReason.RETIRED_PAGES_PENDING,
-                    "memory pages wait to be retired; reset the GPU, or reboot the node",
+                    "faulty memory pages are retired at the next reset: reset the GPU, or reboot the node",
                 )
             )
-        # rows[2], remappings that wait for a reset, is no failure: by nvml.h future work on the GPU is not affected
+        # rows[2] counts remappings that wait for a reset. It is no failure: by nvml.h new work is not affected
         if (rows := self.value("nvmlDeviceGetRemappedRows")) and rows[3]:
             failures.append(
-                (DeviceReason.ROW_REMAP_FAILED, "a row of its memory could not be remapped; the GPU is to be replaced")
+                (DeviceReason.ROW_REMAP_FAILED, "a faulty memory row has no spare one to replace it: replace the GPU")
             )
         return GpuState(known=bool(failures) or not self.failed, failures=tuple(failures), recovery_action=action)
 
     def _fields(self, *fields: int) -> list[int | None]:
-        """Integers by field number; None where the GPU, or an older driver, has no such field."""
-        # of a question for nothing else than an unknown field the whole call may fail
+        """The integer value of each field; None if the GPU, or an older driver, lacks the field."""
+        # if all fields are unknown, the whole call may fail
         values = self.value("nvmlDeviceGetFieldValues", list(fields), no_such=INVALID_ARGUMENT)
         if values is None:
             return [None] * len(fields)
@@ -264,11 +266,11 @@ class Reading:
         return _ACTIONS[number] if number < len(_ACTIONS) else f"Action{number}"
 
     def _memory_in_use(self) -> Any:
-        """`total` and `used`, without what the driver keeps for itself where it tells the two apart (R510)."""
+        """`total` and `used`. From R510 on, `used` does not include the memory that the driver keeps for itself."""
         return self.value("nvmlDeviceGetMemoryInfo", _MEMORY_V2) or self.value("nvmlDeviceGetMemoryInfo")
 
     def sample(self, uuid: str) -> GpuSample:
-        """Telemetry of a GPU. What it does not tell is no error."""
+        """Telemetry of a GPU. Values that it does not tell are None."""
         memory = self._memory_in_use()
         rates = self.value("nvmlDeviceGetUtilizationRates")
         power = self.value("nvmlDeviceGetPowerUsage")
@@ -288,7 +290,7 @@ class Reading:
         )
 
     def mig_samples(self) -> Iterable[GpuSample]:
-        """Of the GPU's MIG devices the driver tells the memory alone."""
+        """Telemetry of the GPU's MIG devices. The driver tells only their memory."""
         for index in range(self.value("nvmlDeviceGetMaxMigDeviceCount") or 0):
             try:
                 handle = self.ask("nvmlDeviceGetMigDeviceHandleByIndex", index)
@@ -301,7 +303,7 @@ class Reading:
 
 
 def of_error(error: NvmlCallError) -> GpuState:
-    """The state of a GPU whose call failed."""
+    """The state of a GPU, from the error of a call."""
     if error.code == GPU_IS_LOST:
         return GpuState(failures=((DeviceReason.GPU_LOST, _OUT_OF_REACH),))
     if error.code == RESET_REQUIRED:
@@ -310,7 +312,7 @@ def of_error(error: NvmlCallError) -> GpuState:
 
 
 def filled(fresh: Gpu, before: Gpu) -> Gpu:
-    """Facts of which some could not be read now, with those of an earlier look of the same GPU."""
+    """`fresh`, with its missing facts taken from `before`, an earlier look at the same GPU."""
     missing = (name for name in _FACTS if getattr(fresh, name) in ("", 0, -1, None))
     return replace(fresh, **{name: getattr(before, name) for name in missing})
 
@@ -321,10 +323,11 @@ def pci_address(info: Any) -> str:
 
 
 def profile(name: str, attributes: Any, *, memory_mib: int) -> str:
-    """A MIG device's profile, such as 1g.5gb, 1c.3g.20gb, 1g.10gb+me; '' where nothing tells.
+    """A MIG device's profile, such as 1g.5gb, 1c.3g.20gb, 1g.10gb+me; '' if it cannot be found out.
 
-    Drivers from 470 on end the device's name with it. Before, it follows from the slices, and from the memory as
-    a share of the GPU's in eighths (the driver's own rounding: a slice of a 40 GB GPU has 4,864 MiB and is 5gb).
+    From driver 470 on, the device's name ends with the profile. For older drivers it is computed from the slices and
+    the memory. The memory is rounded as the driver does: up to whole eighths of the GPU's memory, then to gigabytes.
+    Example: a slice of a 40 GB GPU has 4,864 MiB and is called 5gb.
     """
     if found := _PROFILE.search(name):
         return found[1]
@@ -338,7 +341,7 @@ def profile(name: str, attributes: Any, *, memory_mib: int) -> str:
 
 
 def cap_numbers(text: str) -> dict[str, int]:
-    """/proc/driver/nvidia-caps/mig-minors: `gpu0/gi1/ci0/access 4` per line, the number that of the node."""
+    """Capability -> number of its device node, from lines of mig-minors such as `gpu0/gi1/ci0/access 4`."""
     numbers = {}
     for line in text.splitlines():
         key, _, number = line.rpartition(" ")
@@ -348,7 +351,7 @@ def cap_numbers(text: str) -> dict[str, int]:
 
 
 def _integer(field: Any) -> int | None:
-    """The value of a field in the type that it has."""
+    """The value of a field, read from the member for its type; None for an unknown type."""
     names = {1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}
     name = names.get(field.valueType)
     return None if name is None else int(getattr(field.value, name))

@@ -1,4 +1,4 @@
-"""Telemetry of all GPUs, in turns: with a slow driver a turn may reach only some, so that no look is kept waiting."""
+"""Takes telemetry of all GPUs in turns. With a slow driver, a turn ends early so that a look need not wait."""
 
 from collections.abc import Callable
 
@@ -8,19 +8,20 @@ from device_agent.nvml.reading import Reading
 
 
 class Samples:
-    """The newest of each GPU. `reading`: the calls about the GPU with an index; `gone`: there is no driver any more."""
+    """The newest samples of each GPU. `reading`: the calls for a GPU index. `gone`: whether the driver is gone."""
 
     def __init__(self, reading: Callable[[int], Reading], *, gone: Callable[[], bool]) -> None:
         self._reading = reading
         self._gone = gone
         self._newest: dict[str, tuple[GpuSample, ...]] = {}
         self._first = ""
-        """UUID of the GPU that the next turn begins with."""
+        """UUID of the first GPU of the next turn."""
 
     def take(self, gpus: tuple[Gpu, ...], *, enough: Callable[[], bool]) -> tuple[GpuSample, ...]:
-        """Of those that answer, and of their MIG devices. `enough`: asked after each GPU, whether the turn is over.
+        """Samples of the GPUs that answer, and of their MIG devices.
 
-        GPUs that had no turn are as they were before; the next turn begins with them.
+        `enough`: called after each GPU; True ends the turn. The other GPUs keep their older samples, and the next turn
+        begins with them.
         """
         start = next((n for n, gpu in enumerate(gpus) if gpu.uuid == self._first), 0)
         self._newest = {gpu.uuid: self._newest[gpu.uuid] for gpu in gpus if gpu.uuid in self._newest}
@@ -31,7 +32,7 @@ class Samples:
             try:
                 self._newest[gpu.uuid] = self._of(gpu)
             except NvmlCallError:
-                pass  # its state tells
+                pass  # the next look reports it
             except DriverGoneError:
                 if self._gone():
                     self._newest.clear()

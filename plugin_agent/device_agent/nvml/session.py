@@ -1,7 +1,7 @@
-"""NVML for the event loop: every call in one thread with a deadline, so that a driver that hangs holds nobody up.
+"""NVML for the event loop: all calls run in one thread, so a driver that hangs does not block the agent.
 
-Each call of the library has a deadline. When a call does not come back in time, the driver hangs. When all calls of a
-look come back, but late, the driver is slow, and the look is waited for.
+Each call of the library has a deadline. If a call does not return in time, the driver hangs, and the look ends without
+an answer. If every call returns in time but the look takes long, the driver is slow: the session waits for the look.
 """
 
 import asyncio
@@ -25,15 +25,16 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _TURN_SECONDS: Final = 0.2
-"""Samples that are done within this time keep no look waiting."""
+"""While a look is due, sampling ends after this time."""
 _LEAST_SECONDS: Final = 0.005
-"""Between two looks at a call that is due."""
+"""The shortest wait before it checks a call's progress again."""
 
 
 class NvmlSession:
-    """One per process. `view` is the newest look, `last` the newest that the driver answered; None before it.
+    """Looks and samples of one driver; one object per process.
 
-    `on_event` gets each XID, `on_wake` the hint that a look is worth while; both run on the loop.
+    `view`: the newest look. `last`: the newest look that the driver answered. Both are None at first.
+    `on_event` gets each XID; `on_wake` is called when a look may show something new. Both run on the event loop.
     """
 
     def __init__(
@@ -45,21 +46,23 @@ class NvmlSession:
         events: bool = True,
         own_dev: Path = Path("/dev"),
         access: Access = NOTHING_SET,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Within a running loop. `own_dev`: where the library opens its nodes, another place only for a fake one."""
+        """Create it in a running loop. `own_dev`: where the library opens device nodes. `clock`: monotonic seconds."""
         self.view: NvmlView | None = None
         self.last: NvmlView | None = None
         self.on_event: Callable[[XidEvent], None] | None = None
         self.on_wake: Callable[[], None] | None = None
         self._loop = asyncio.get_running_loop()
+        self._clock = clock
         self._deadline = settings.nvml_deadline
         self._slow = settings.nvml_slow
         self._worker = Worker("nvml")
         self._turn = asyncio.Lock()
         self._waiting = 0
-        """Looks that are due: samples make way for them."""
+        """The number of looks that wait: sampling ends early for them."""
         self._looking: asyncio.Task[NvmlView] | None = None
-        """A look that was begun and whose answer nobody has had yet."""
+        """A look that was started and whose answer was not returned yet."""
         self._begun = 0.0
         self._closed = False
         self._told: tuple[str, ...] = ()
@@ -71,17 +74,18 @@ class NvmlSession:
             slow_seconds=settings.nvml_slow,
             own_dev=own_dev,
             access=access,
+            clock=clock,
         )
 
     @property
     def hung(self) -> bool:
-        """A look or sample has not come back in time, and still has not."""
+        """Whether the thread is still busy with a look or sample."""
         return self._worker.busy
 
     async def look(self) -> NvmlView:
-        """Everything as it is now, or why there is no answer. Never raises.
+        """Reads everything now; `unavailable` says why there is no answer. Never raises.
 
-        A look that hung, or is slow, goes on; when it has come back, its answer is that of the next call.
+        A look that is not finished in time goes on in the thread. The next call returns its answer.
         """
         self._waiting += 1
         try:
@@ -94,11 +98,11 @@ class NvmlSession:
 
     async def _look(self) -> NvmlView:
         if self._looking is None:
-            if self._worker.busy:  # with samples
+            if self._worker.busy:  # samples still run
                 return self._hung()
-            self._looking, self._begun = self._start(self._driver.look), time.monotonic()
+            self._looking, self._begun = self._start(self._driver.look), self._clock()
         looking = self._looking
-        # the first has nothing to fall back on, and whoever waits for the devices wants to know why they do not come
+        # before the first answer there is no older view to show, so an admin must see early that the driver is slow
         patience = self._slow if self.last is None else None
         if not await self._answered(looking, begun=self._begun, seconds=patience):
             return self._hung() if self._silent_for(self._begun) >= self._deadline else self._slow_start()
@@ -111,22 +115,22 @@ class NvmlSession:
         return self.last
 
     async def sample(self) -> tuple[GpuSample, ...]:
-        """Telemetry of every GPU and MIG device that answers; nothing while the driver hangs. Never raises.
+        """Telemetry of every GPU and MIG device that answers; empty while the driver hangs. Never raises.
 
-        A slow driver gives samples of some GPUs at a time while a look is due; those of the others are older then.
+        If a look is due and the driver is slow, only some GPUs get a new sample; the others keep their older ones.
         """
         async with self._turn:
             if self._worker.busy or self._looking is not None:
                 return ()
-            begun = time.monotonic()
+            begun = self._clock()
 
             def enough() -> bool:
-                due = self._waiting > 0 and time.monotonic() - begun > _TURN_SECONDS
+                due = self._waiting > 0 and self._clock() - begun > _TURN_SECONDS
                 return due or self._closed
 
             sampling = self._start(lambda: self._driver.sample(enough=enough))
             if not await self._answered(sampling, begun=begun):
-                sampling.cancel()  # the thread goes on, for nobody
+                sampling.cancel()  # the thread goes on; its result is dropped
                 return ()
             try:
                 return sampling.result()
@@ -135,7 +139,7 @@ class NvmlSession:
                 return ()
 
     async def close(self) -> None:
-        """Lets go of the driver, unless it hangs."""
+        """Stops the library, unless the driver hangs."""
         self._closed = True
         self._driver.hurry()
         async with self._turn:
@@ -150,12 +154,12 @@ class NvmlSession:
         return self._loop.create_task(self._worker.call(work, seconds=None))
 
     async def _answered(self, work: "asyncio.Task[T]", *, begun: float, seconds: float | None = None) -> bool:
-        """Waits for the work. Whether it ended before one of its calls is overdue and before `seconds` are over."""
-        until = None if seconds is None else time.monotonic() + seconds
+        """Waits for the work. True if it ended; False if one of its calls is overdue or `seconds` are over."""
+        until = None if seconds is None else self._clock() + seconds
         while not work.done():
             left = self._deadline - self._silent_for(begun)
             if until is not None:
-                left = min(left, until - time.monotonic())
+                left = min(left, until - self._clock())
             if left <= 0:
                 return False
             await asyncio.wait({work}, timeout=max(left, _LEAST_SECONDS))
@@ -163,12 +167,12 @@ class NvmlSession:
 
     def _silent_for(self, begun: float) -> float:
         """Seconds since the driver last answered a call, or since `begun`, whichever is later."""
-        return time.monotonic() - max(begun, self._driver.progress[1])
+        return self._clock() - max(begun, self._driver.progress[1])
 
     def _slow_start(self) -> NvmlView:
         return NvmlView(
-            unavailable=f"NVML is slow: the first look at the GPUs takes more than {self._slow:g} s, as each call "
-            "answers late; nvidia-smi on the node tells whether persistence mode is off, or what else the driver does"
+            unavailable=f"NVML is slow: the first look at the GPUs takes more than {self._slow:g} s, because each call "
+            "answers late; run nvidia-smi on the node, and check there whether persistence mode is off"
         )
 
     def _hung(self) -> NvmlView:
@@ -199,5 +203,5 @@ class NvmlSession:
 
     def _on_loop(self, call: Callable[[], object]) -> None:
         if not self._closed:
-            with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(call)

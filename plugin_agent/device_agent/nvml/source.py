@@ -1,4 +1,4 @@
-"""NVIDIA GPUs and MIG devices, made of one look of the driver's library and of what sysfs and /dev have of them."""
+"""Finds NVIDIA GPUs and MIG devices, from one look at the driver's library and from sysfs and /dev."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -18,19 +18,19 @@ _DRIVER: Final = "nvidia"
 
 
 _NO_LONGER_SHOWN: Final = (
-    "the driver shows it no more: nvidia-smi -L on the node lists what it has, the kernel's log (dmesg, NVRM lines) "
-    "says what happened"
+    "the driver no longer lists it: compare nvidia-smi -L on the node, and read the kernel's log there (dmesg, lines "
+    "with NVRM)"
 )
 
 
 def opener(view: NvmlView | None, document: Document) -> Opener:
-    """The source of one scan. `view` None: the driver has not answered yet."""
+    """Opens the source for one scan. `view` None: the driver has not answered yet."""
     alone = all(entry.nvml for resource in document.resources for entry in resource.devices)
     return lambda tree: NvmlDevices(tree, view, alone=alone)
 
 
 class NvmlDevices:
-    """The source `nvml`. `view` None: the driver has not answered yet; `alone`: no other source is asked for."""
+    """The source `nvml`. `view` None: the driver has not answered yet. `alone`: the document has no other source."""
 
     def __init__(self, tree: SysfsTree, view: NvmlView | None, *, alone: bool = False) -> None:
         self._alone = alone
@@ -39,7 +39,7 @@ class NvmlDevices:
         self._asked = view is not None
 
     def scan(self, entry: DeviceEntry, *, owner: str, wanted: frozenset[str]) -> tuple[FoundDevice, ...]:  # noqa: ARG002
-        """Whole GPUs or MIG devices. A GPU in MIG mode is no whole GPU: CUDA runs on its MIG devices alone."""
+        """Finds whole GPUs or MIG devices. A GPU in MIG mode is not offered whole: CUDA uses only its MIG devices."""
         assert entry.nvml is not None
         found: list[FoundDevice] = []
         whole = entry.nvml.kind is NvmlKind.GPU
@@ -51,18 +51,17 @@ class NvmlDevices:
             self._add_silent(found, wanted)
         return tuple(found)
 
-    def nothing(self, entry: DeviceEntry) -> str:  # noqa: ARG002 it is the same for all entries
-        """Where all that a pool serves is NVIDIA's, its nodes are told why they have none, sign or not."""
+    def nothing(self, entry: DeviceEntry) -> str:  # noqa: ARG002 the same for all entries
+        """Why there are no devices, if all sources are NVIDIA's and the node has no sign of a GPU; else ''."""
         return self._none() if self._alone and self._asked and not self._view.gpus and not self._signs() else ""
 
     def vanished(self) -> str:
         return _NO_LONGER_SHOWN
 
     def reason(self, *, expected: bool = False) -> str:
-        """Why there are no devices, or nothing is known of them now; '' where all is well.
+        """Why there are no devices, or why the driver does not answer; '' if all is well.
 
-        That there are none is no news on a node without any sign of NVIDIA hardware, unless there were some
-        (`expected`).
+        Also '' on a node without any sign of NVIDIA hardware, unless it had devices before (`expected`).
         """
         if self._view.gpus:
             return self._view.unavailable
@@ -71,23 +70,23 @@ class NvmlDevices:
     def _none(self) -> str:
         if not self._asked:
             return "the NVIDIA driver has not answered yet"
-        return self._view.unavailable or "the NVIDIA driver is loaded and has no GPU"
+        return self._view.unavailable or "the NVIDIA driver is loaded, but it has no GPU"
 
     def _signs(self) -> bool:
         return self._tree.dev.is_node(_CONTROL) or any(True for _ in self._functions())
 
     def _functions(self) -> Iterator[PciFunction]:
-        """GPUs as the PCI bus shows them; the sound and USB functions of a card are of other classes."""
+        """The GPUs on the PCI bus. The sound and USB functions of a card have other classes."""
         functions = self._tree.functions().readable
         return (f for f in functions if f.vendor == _NVIDIA and f.pci_class.startswith(_DISPLAY))
 
     def _add_silent(self, found: list[FoundDevice], wanted: frozenset[str]) -> None:
-        """GPUs that the driver has and its library does not show: lost before the agent began, say."""
+        """Adds GPUs that are bound to the driver but missing in its library, such as GPUs lost before the start."""
         shown = {gpu.pci_address for gpu in self._view.gpus}
         if not self._asked or self._view.unavailable or "" in shown:
             return
         for function in self._functions():
-            # virtual functions of a vGPU host are for virtual machines
+            # the virtual functions of a vGPU host belong to virtual machines
             virtual = self._tree.sys.link(f"{function.path}/physfn") is not None
             if function.driver == _DRIVER and function.address not in shown and not virtual:
                 with self._tree.boundary.around(NVML, function.address, self._tree.sys.host(function.path), into=found):
@@ -101,7 +100,7 @@ class NvmlDevices:
             attributes=self._tree.attributes(function.path, name=function.address, wanted=wanted),
             left_out=(
                 ExclusionReason.UNREADABLE,
-                "the driver has this GPU and cannot show it: reset it, or reboot the node",
+                "the GPU is bound to the driver, but the driver's library lacks it: reset it, or reboot the node",
             ),
         )
 
@@ -110,23 +109,23 @@ class NvmlDevices:
         if gpu.mig_mode:
             left_out = (
                 ExclusionReason.MIG_ENABLED,
-                "MIG mode is enabled: its MIG devices are found by nvml: {kind: MIG}",
+                "MIG mode is enabled: use nvml: {kind: MIG} for its MIG devices",
             )
         return self._found(gpu, self._values(gpu, wanted), uuid=gpu.uuid, left_out=left_out)
 
     def _migs(self, gpu: Gpu, wanted: frozenset[str]) -> Iterator[FoundDevice]:
         if gpu.mig_mode is None:
-            return  # that GPUs without MIG have no MIG devices is no news
+            return  # a GPU without MIG needs no message
         if not gpu.migs:
             reason = (
                 (
                     ExclusionReason.NO_MIG_DEVICES,
-                    "MIG mode is enabled and there is no MIG device: nvidia-smi mig -cgi <profile> -C",
+                    "MIG mode is enabled, but there is no MIG device: create one with nvidia-smi mig -cgi <profile> -C",
                 )
                 if gpu.mig_mode
                 else (
                     ExclusionReason.MIG_DISABLED,
-                    "MIG mode is disabled: as a whole GPU it is found by nvml: {kind: GPU}",
+                    "MIG mode is disabled: use nvml: {kind: GPU} for the whole GPU",
                 )
             )
             yield self._found(gpu, self._values(gpu, wanted), uuid=gpu.uuid, left_out=reason)
@@ -168,7 +167,7 @@ class NvmlDevices:
             values["path"] = present[0]
         place = self._place(gpu)
         if mig and place:
-            # no object of sysfs: a place below the GPU's, so that who has the one has not the other
+            # not a real sysfs path: below the GPU's path, so that the GPU and its MIG device count as the same hardware
             place = f"{place}/mig/gi{mig.gi}/ci{mig.ci}"
         return FoundDevice(
             source=NVML,
@@ -176,7 +175,7 @@ class NvmlDevices:
             sysfs_path=place,
             attributes=values,
             nodes=tuple(sorted(present)),
-            # MIG devices of one GPU have its node in common, those of one GPU instance that instance's node as well
+            # MIG devices of one GPU share the GPU's node; those of one GPU instance also share the instance's node
             shared_nodes=tuple(present) if mig else (),
             numa_node=gpu.numa_node if gpu.numa_node is not None else numa(values),
             node_problem=_missing(gpu, mig, [path for path in wanted if path not in present]),
@@ -211,22 +210,22 @@ class NvmlDevices:
 
 
 def _missing(gpu: Gpu, mig: Mig | None, missing: list[str]) -> Problem | None:
-    """What stands in the way of an entry that gives out device nodes."""
+    """Why the device nodes cannot be given to a container; None if all are there."""
     if gpu.minor < 0:
-        return DeviceReason.DEVICE_NODE_MISSING, "the driver does not tell the number of the GPU's node"
+        return DeviceReason.DEVICE_NODE_MISSING, "the driver does not tell the number N of the GPU's /dev/nvidiaN"
     if mig and len(mig.caps) < 2:
         return (
             DeviceReason.DEVICE_NODE_MISSING,
-            "/proc/driver/nvidia-caps/mig-minors does not name its capability nodes",
+            "/proc/driver/nvidia-caps/mig-minors does not list the capability nodes of the MIG device",
         )
     if missing:
-        advice = ": nvidia-modprobe makes it" if mig else ""
+        advice = ": create it with nvidia-modprobe" if mig else ""
         return DeviceReason.DEVICE_NODE_MISSING, f"{', '.join(missing)} does not exist{advice}"
     return None
 
 
 def _parts(gpu: Gpu, mig: Mig | None) -> tuple[str, ...]:
-    """What the driver speaks of when it tells of failures: the GPU, and of a partition its instances as well."""
+    """The names of the parts whose failures concern the device: the GPU, and for a MIG device also its instances."""
     if mig is None:
         return (gpu.uuid,)
     return (gpu.uuid, f"{gpu.uuid}/{mig.gi}", f"{gpu.uuid}/{mig.gi}/{mig.ci}")

@@ -1,4 +1,4 @@
-"""XIDs that come in storms: programs and broken GPUs announce the same error hundreds of times a second."""
+"""Limits repeated XIDs: programs and broken GPUs can announce the same error hundreds of times a second."""
 
 import logging
 import math
@@ -10,20 +10,20 @@ from device_agent.nvml.model import XidEvent
 logger = logging.getLogger(__name__)
 
 _SAME_SECONDS: Final = 0.1
-"""The same error of the same part within this time is the same news: the whole table works through each."""
+"""A repeated error of the same part within this time is dropped, because each one costs a pass of the whole table."""
 _LOGGED_SECONDS: Final = 60.0
-"""Between two lines of the log on the same error of a GPU."""
+"""The least time between two log lines about the same error of a GPU."""
 
 
 class Storms:
-    """What was passed on, and what was logged."""
+    """Remembers which XIDs were passed on and logged."""
 
     def __init__(self) -> None:
         self._passed: dict[XidEvent, float] = {}
         self._logged: dict[tuple[str, int], float] = {}
 
     def is_news(self, event: XidEvent) -> bool:
-        """Whether to pass it on. Logs it, now and then."""
+        """Whether to pass the event on. Logs it at most once in _LOGGED_SECONDS."""
         same = replace(event, at=0.0)
         if event.at - self._passed.get(same, -math.inf) < _SAME_SECONDS:
             return False

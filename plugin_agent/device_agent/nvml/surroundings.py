@@ -1,4 +1,4 @@
-"""What the kernel shows of the driver, beside what the library tells: its module, its functions, its nodes."""
+"""What the kernel shows of the driver: its module, its PCI functions, its device nodes."""
 
 import os
 import re
@@ -13,9 +13,10 @@ _NODE = re.compile(r"nvidia\d+")
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the kernel shows at one moment. The library counts GPUs at its start alone: a change makes us start it anew.
+    """What the kernel shows at one moment. The library counts GPUs only at its start, so it is restarted on a change.
 
-    `load`: the inode number of the module's directory, which sysfs gives anew to each load; '' without one.
+    `load`: the inode number of the module's directory, a new one for each load; '' if the module is not loaded.
+    `functions`: PCI addresses bound to the driver. `nodes`: names of the GPUs' nodes in /dev.
     """
 
     load: str
@@ -24,7 +25,7 @@ class Surroundings:
 
 
 def surroundings(roots: Roots) -> Surroundings:
-    """As they are now."""
+    """Reads them from sysfs and /dev."""
     try:
         load = str((roots.sys / "module/nvidia").stat().st_ino)
     except OSError:
@@ -37,13 +38,13 @@ def surroundings(roots: Roots) -> Surroundings:
 
 
 def numa_node(roots: Roots, address: str) -> int | None:
-    """Of a PCI function, None where the firmware does not say (-1)."""
+    """The NUMA node of a PCI function, None if the firmware does not tell (-1)."""
     text = _text(roots.sys / "bus/pci/devices" / address / "numa_node").strip()
     return int(text) if text.isdecimal() else None
 
 
 def mig_minors(roots: Roots) -> str:
-    """The driver's list of capability nodes. A pod has no /host/proc; its own procfs shows the driver's part."""
+    """The text of mig-minors. A pod has no /host/proc, but its own procfs shows the driver's part too."""
     return _text(roots.proc / "driver/nvidia-caps/mig-minors") or _text(Path("/proc/driver/nvidia-caps/mig-minors"))
 
 

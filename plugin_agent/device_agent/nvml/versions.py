@@ -1,4 +1,4 @@
-"""Which driver it is, as the library tells once for each load of it."""
+"""The versions of the driver and of CUDA, read once for each load of the driver."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,16 +8,16 @@ from device_agent.nvml.library import Library, NvmlCallError
 
 @dataclass(slots=True)
 class Versions:
-    """Of the driver, and of CUDA as far as it goes; '' where not told."""
+    """`cuda`: the highest CUDA version that the driver supports. '' if not told."""
 
     driver: str = ""
     cuda: str = ""
 
     def read(self, library: Library, errors: list[str]) -> None:
-        """Asks for what is not known yet.
+        """Reads the versions that are not known yet.
 
-        CUDA's version comes from the older call. Its successor needs libcuda.so.1, which is missing in a container with
-        the driver capability `utility` alone, and where the library comes from another root (nvml.h).
+        CUDA's version comes from the older call, because its successor needs libcuda.so.1 (nvml.h). That file
+        is missing in a container with only the driver capability `utility`, and where the library is in another root.
         """
         self.driver = self.driver or _told(library, "nvmlSystemGetDriverVersion", errors) or ""
         if not self.cuda and (number := _told(library, "nvmlSystemGetCudaDriverVersion", errors)):
@@ -25,7 +25,7 @@ class Versions:
 
 
 def _told(library: Library, function: str, errors: list[str]) -> Any:
-    """What the library says of the whole node, None where it says nothing."""
+    """A value of the whole node, None if the library has none."""
     try:
         return library.ask(function)
     except NvmlCallError as error:

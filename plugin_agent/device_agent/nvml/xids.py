@@ -1,11 +1,11 @@
-"""Which XID errors of the NVIDIA driver make a GPU Unhealthy, what they mean, what helps, and what ends them.
+"""XID errors of the NVIDIA driver that make a GPU Unhealthy: their meaning, advice, and what ends the failure.
 
-The driver announces every XID as a critical error, those of a buggy program too. Rows are those for which NVIDIA's
-catalogue (docs.nvidia.com/deploy/xid-errors, "Analyzing Xid Errors with the Xid Catalog") asks for a reset of the GPU
-or a restart of the machine. Where it asks to restart the program, or for nothing, the GPU is fine and there is no row.
+The driver announces every XID as a critical error, even an error that a buggy program caused. The table has the XIDs
+for which NVIDIA's catalogue (docs.nvidia.com/deploy/xid-errors, "Analyzing Xid Errors with the Xid Catalog") asks to
+reset the GPU or to restart the machine. For other XIDs the GPU is fine, so they have no row.
 
-Two kinds are Quiet: those that the catalogue decides by further bits, which NVML does not tell (74, 144-150), and
-those that programs cause as well (109). If they need a reset, the driver's recovery action says so, which is polled.
+Two kinds are Quiet. For 74 and 144-150 the catalogue decides by further bits, which NVML does not give. 109 may also
+be caused by a program. If one of them needs a reset, the driver's recovery action says so, and the looks read it.
 """
 
 from typing import Final
@@ -17,7 +17,7 @@ from device_agent.health.news import Code, Ruling
 
 @dataclass(frozen=True, slots=True)
 class XidRow:
-    """`meaning` and `advice` are for an admin."""
+    """One XID. `meaning` and `advice` are texts for an admin."""
 
     xid: int
     meaning: str
@@ -26,29 +26,29 @@ class XidRow:
 
 
 _LABEL: Final = "XID"
-_RESET: Final = "stop what uses the GPU and reset it"
-_SUPPORT: Final = f"{_RESET}; if it comes again, have the hardware looked at"
-_DRIVER: Final = f"{_RESET}; if it comes again, update the driver"
-_LINK: Final = "watch whether it comes again; then reset the GPU and have its NVLink connections looked at"
+_RESET: Final = "stop the pods that use the GPU, and reset it"
+_SUPPORT: Final = f"{_RESET}; if it happens again, have the hardware checked"
+_DRIVER: Final = f"{_RESET}; if it happens again, update the driver"
+_LINK: Final = "if it happens again, reset the GPU and have its NVLink connections checked"
 
 ROWS: Final = (
     XidRow(46, "the GPU stopped processing", _SUPPORT),
     XidRow(48, "a memory error that ECC could not correct", _SUPPORT),
     XidRow(62, "the GPU's power management controller halted", _SUPPORT),
-    XidRow(64, "a faulty memory row or page could not be retired", "reset the GPU now, on an A100 reboot the node"),
+    XidRow(64, "a faulty memory row or page could not be retired", "reset the GPU now; on an A100 reboot the node"),
     XidRow(74, "an error on an NVLink connection", _LINK, Clears.QUIET),
     XidRow(79, "the GPU has fallen off the PCIe bus", "reboot the node; check the GPU's seat, power and cooling"),
     XidRow(95, "a memory error that was not contained to one program", f"{_RESET}, or reboot the node"),
     XidRow(
         109,
         "the GPU did not switch between programs in time",
-        "end the program that hangs; if it comes again, reset the GPU",
+        "end the program that hangs; if it happens again, reset the GPU",
         Clears.QUIET,
     ),
     XidRow(110, "a fault of the GPU's security engine", _DRIVER),
     XidRow(119, "the GPU's system processor (GSP) did not answer the driver", _DRIVER),
     XidRow(120, "the firmware of the GPU's system processor (GSP) failed", _DRIVER),
-    XidRow(136, "an NVLink connection could not be trained", f"{_RESET}; if it comes again, check the links"),
+    XidRow(136, "an NVLink connection could not be trained", f"{_RESET}; if it happens again, check the links"),
     XidRow(140, "uncorrectable memory errors came faster than pages could be retired", _SUPPORT),
     XidRow(143, "the GPU could not be initialised", _SUPPORT),
     *(
@@ -58,29 +58,29 @@ ROWS: Final = (
         )
     ),
     XidRow(151, "the GPU's encryption keys could not be rotated", "restart the virtual machine or the node"),
-    XidRow(155, "an NVLink error that the driver takes for fatal", _SUPPORT),
-    XidRow(156, "a faulty unit of the GPU was retired, which takes a reset to have effect", _RESET),
+    XidRow(155, "an NVLink error that the driver treats as fatal", _SUPPORT),
+    XidRow(156, "a faulty unit of the GPU is retired at the next reset", _RESET),
     XidRow(158, "the GPU did not answer the driver in time and cannot go on", _SUPPORT),
 )  # fmt: skip
 
 _BY_XID: Final = {row.xid: row for row in ROWS}
 
 _ENDS: Final = {
-    Clears.QUIET: "ends by itself when the GPU's state stays good and it does not come again",
+    Clears.QUIET: "ends by itself when the GPU's state stays good and the error does not happen again",
     Clears.RESET: (
-        "ends when the driver asks for no recovery action any more, by a reload of the driver, a reboot, "
+        "ends when the driver no longer asks for a recovery action, or after a reload of the driver, a reboot, "
         "or an acknowledgement (docs/health.md)"
     ),
 }
 
 
 def code(xid: int) -> Code:
-    """What an XID is called."""
+    """The code of an XID."""
     return Code(label=_LABEL, number=str(xid))
 
 
 def rule(code: Code, rules: HealthRules) -> Ruling | None:
-    """What an XID means under an entry's rules; None: it is no failure, or the code is no XID."""
+    """The ruling on an XID under an entry's rules. None: it is no failure, or the code is not an XID."""
     if code.label != _LABEL:
         return None
     xid = int(code.number)

@@ -69,8 +69,8 @@ class ProbeServer:
         silent = time.monotonic() - self._metrics.status.turned
         if silent > self._healthy_within:
             # this thread also writes the lines that the loop logged before it hung
-            logger.warning("the loop hangs", extra={"seconds": round(silent)})
-            return 503, _TEXT, f"the loop has not turned for {silent:.0f} s\n"
+            logger.warning("the event loop hangs", extra={"seconds": round(silent)})
+            return 503, _TEXT, f"the event loop has not run for {silent:.0f} s\n"
         return 200, _TEXT, "ok\n"
 
     def _readyz(self) -> Page:

@@ -1,4 +1,4 @@
-"""What a scan finds, before anybody decides who owns it. Pure values: no gRPC, no policy.
+"""What a scan finds, before it is decided who owns what. Pure values: no gRPC, no policy.
 
 A source hands over everything that selection must know of a device. So selection knows no source and no vendor.
 """
@@ -33,9 +33,9 @@ class DeviceNodes:
 class Group:
     """Devices that can only be given away together, such as the functions of an IOMMU group.
 
-    `name`: what people call it; it tells the group from all others of the node.
-    `unit`: the attribute on which its devices agree.
-    `paths`: the sysfs paths that go with it.
+    `name`: its name for people, unique on the node.
+    `unit`: the attribute that all its devices share.
+    `paths`: the sysfs paths that belong to it.
     `unviable`: why it cannot be given away at all, or ''.
     """
 
@@ -49,20 +49,20 @@ class Group:
 class FoundDevice:
     """One device as its source sees it.
 
-    `sysfs_path`: its real directory relative to the sysfs root (`devices/pci0000:00/0000:00:03.0`), None
-    where it has none; two finds are the same hardware when one's path is, or lies below, the other's.
+    `sysfs_path`: its real directory relative to the sysfs root (`devices/pci0000:00/0000:00:03.0`), None if it has
+    none. Two finds are the same hardware if their paths are equal, or one is below the other.
     `attributes`: names of `contract.attributes`, absent ones left out, sysfs files at most 128 bytes.
     `nodes`: its own nodes as paths on the host (`/dev/kvm`), sorted, each present when scanned.
-    `shared_nodes`: those of its nodes that other devices have too, by design; having one is no conflict.
-    `problem`: why it cannot work although it was found, such as a node that is gone.
+    `shared_nodes`: those of its nodes that other devices have too, by design; they cause no conflict.
+    `problem`: why it was found but cannot work, such as a missing node.
     `node_problem`: the same, but only for an entry that gives its own nodes to containers.
-    `left_out`: why the source knows that it is not what was asked for; no entry owns it then.
-    `label`: what people call it, such as the path they named; '' where that is its name.
-    `unit`: the attribute whose value makes one device, for an entry that names none.
+    `left_out`: why the source rules it out; no entry owns it then.
+    `label`: its name for people, such as the path in the configuration; '' if that is `name`.
+    `unit`: the attribute whose value makes one device, if the entry names none.
     `stable_name`: its name is the same after the next boot.
-    `parts`: what its driver calls it when it tells of failures: physical devices, and parts of them as paths.
-    `group`: the devices that it can only be given away with, None when it can be given away alone.
-    `absent`: attribute -> why it has none, where the source knows the reason.
+    `parts`: the names that its driver uses in news of faults: physical devices, and parts of them as paths.
+    `group`: the devices that it can only be given away with; None if it can be given away alone.
+    `absent`: attribute -> why it lacks this attribute, if the source knows the reason.
     """
 
     source: str
@@ -84,7 +84,7 @@ class FoundDevice:
 
     @property
     def title(self) -> str:
-        """What people call it."""
+        """Its name for people."""
         return self.label or self.name
 
     @property
@@ -94,7 +94,7 @@ class FoundDevice:
 
     @property
     def hardware(self) -> str:
-        """The name that tells it from everything else on the node."""
+        """A name of its hardware that is unique on the node."""
         return self.sysfs_path or f"{self.source}:{self.title}"
 
     def unmet(self, match: Match) -> str | None:
@@ -112,10 +112,10 @@ class Findings:
     """One scan of a whole document: `by_entry[resource index][entry index]` are the finds of that entry's source.
 
     `errors`: what could not be read, one line each; the scan goes on without it.
-    `reasons`: resource index -> why one of its sources found nothing, where an admin would look for devices.
-    `nothing`: resource index, of one whose sources all found nothing -> where each has looked, '' if no news.
+    `reasons`: resource index -> why one of its sources found nothing, if an admin would expect devices there.
+    `nothing`: resource index -> where each of its sources has looked, or ''. Only for resources without any find.
     `failed`: (resource index, entry index) -> why the source of that entry could not look at all.
-    `vanished`: source -> what to tell of a device of it that is no longer found, where there is more to say.
+    `vanished`: source -> advice about its devices that are no longer found, if there is any.
     """
 
     by_entry: tuple[tuple[tuple[FoundDevice, ...], ...], ...]

@@ -1,7 +1,7 @@
-"""What a unit adds to a container: the entry's `inject` rendered with the unit's devices. Pure.
+"""What a unit adds to a container: the entry's `inject`, rendered with the unit's devices. Pure.
 
-Texts come out as templates that hold `{position}` alone: that is known when a container asks. Braces that are
-meant literally, and those in values from hardware, stay doubled for that second rendering.
+The results are templates that hold only `{position}`, which is known when a container asks. Literal braces, also those
+in values from hardware, stay doubled for that second rendering.
 """
 
 import re
@@ -38,13 +38,13 @@ class UnusableDeviceError(AgentError):
 def render(
     inject: Inject, members: Sequence[FoundDevice], *, exists: Callable[[str], bool]
 ) -> tuple[Grants, Problem | None]:
-    """The grants of a unit, and what makes it unhealthy, (reason, message), or None.
+    """The grants of a unit, and the problem that makes it unhealthy: (reason, message), or None.
 
-    Values are rendered for each member, equal ones dropped; a member that lacks an attribute is passed over
-    while another one has it. `exists` is asked for companions alone.
+    Values are rendered for each member; equal ones are kept once. A member without an attribute is skipped if another
+    member has it. `exists` is called for companions alone.
 
     Raises:
-        UnusableDeviceError: an attribute that all members lack, or a value that must not stand in a path.
+        UnusableDeviceError: all members lack an attribute, or a value is not allowed in a path.
     """
     nodes: dict[str, NodeGrant] = {}
     problem = _own_nodes(inject, members, nodes)
@@ -87,10 +87,10 @@ def each(
     where: str,
     optional: bool = False,
 ) -> tuple[T, ...]:
-    """`make` of each member's attributes, equal results once.
+    """The results of `make` for each member's attributes; equal results once.
 
     Raises:
-        UnusableDeviceError: every member lacks an attribute, unless `optional`: then there is nothing.
+        UnusableDeviceError: all members lack an attribute. If `optional`, the result is empty instead.
     """
     made: dict[T, None] = {}
     missing = ""
@@ -107,7 +107,7 @@ def each(
 
 
 def text(template: str, attributes: Mapping[str, str]) -> str:
-    """`template` with everything rendered but `{position}`, as a template.
+    """`template` with everything rendered but `{position}`; still a template.
 
     Raises:
         MissingAttributeError: the device lacks an attribute.
@@ -128,18 +128,19 @@ def text(template: str, attributes: Mapping[str, str]) -> str:
 
 
 def path(template: str, attributes: Mapping[str, str], *, below: str) -> str:
-    """As `text`, for a path: a value may name one file, and the result stays below the directory `below`.
+    """As `text`, for a path: each value must be the name of one file, and the result stays below `below`.
 
     Raises:
         MissingAttributeError: the device lacks an attribute.
-        UnusableDeviceError: a value with a slash, a blank or `..`: what hardware says of itself is not trusted.
+        UnusableDeviceError: a value has a slash, a blank or `..`: values from hardware are not trusted.
     """
     parsed = _parsed(template)
     for name in parsed.names:
         value = attributes.get(name, "")
         if name != POSITION and value and (value in (".", "..") or not _SAFE.fullmatch(value)):
             raise UnusableDeviceError(
-                ExclusionReason.UNSAFE_VALUE, f"{name} is {value!r}, which must not stand in the path {template}"
+                ExclusionReason.UNSAFE_VALUE,
+                f"{name} is {value!r}, which is not a safe file name for the path {template}",
             )
     rendered = text(template, attributes)
     segments = rendered.removeprefix(below).split("/")
@@ -152,12 +153,12 @@ def escaped(value: str) -> str:
     """Literal text as a template.
 
     Raises:
-        UnusableDeviceError: a name from the file system that is not UTF-8: no message to the kubelet can hold it.
+        UnusableDeviceError: a name from the file system is not UTF-8, so no message to the kubelet can hold it.
     """
     if not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
         raise UnusableDeviceError(
             ExclusionReason.UNSAFE_VALUE,
-            f"{value.removeprefix('/dev/')!r} is not UTF-8, and the kubelet takes nothing else",
+            f"{value.removeprefix('/dev/')!r} is not UTF-8, and the kubelet accepts only UTF-8",
         )
     return value.replace("{", "{{").replace("}", "}}")
 
@@ -185,7 +186,7 @@ def _variable_name(name: str, attributes: Mapping[str, str]) -> str:
     rendered = text(name, attributes)
     if "=" in rendered:
         raise UnusableDeviceError(
-            ExclusionReason.UNSAFE_VALUE, f"{name} gives {rendered!r}, which is no name of a variable"
+            ExclusionReason.UNSAFE_VALUE, f"{name} gives {rendered!r}, which cannot be the name of a variable"
         )
     return rendered
 
@@ -193,7 +194,9 @@ def _variable_name(name: str, attributes: Mapping[str, str]) -> str:
 def _cdi_device(name: str, attributes: Mapping[str, str]) -> str:
     rendered = text(name, attributes)
     if not names.CDI_NAME.fullmatch(rendered.replace("{position}", "0")):
-        raise UnusableDeviceError(ExclusionReason.UNSAFE_VALUE, f"{name} gives {rendered!r}, which names no CDI device")
+        raise UnusableDeviceError(
+            ExclusionReason.UNSAFE_VALUE, f"{name} gives {rendered!r}, which is not the name of a CDI device"
+        )
     return rendered
 
 

@@ -1,8 +1,8 @@
-"""What one allocatable device is: an entry's finds that agree on its `unit` are one, made ready for Allocate. Pure.
+"""Makes an entry's finds into allocatable devices: finds with the same value of `unit` are one device. Pure.
 
-Grouping is a step of its own because identity depends on it: the value that finds agree on becomes the id which pods
-are bound to. Finds that agree and should not are duplicates. A device that cannot be made as the entry asks is left
-out with the reason, whatever becomes of the others.
+This is a step of its own because identity depends on it: the common value becomes the id that pods are bound to. Finds
+that share a value by mistake are duplicates. A device that cannot be made as the entry asks is left out with a reason;
+the others are not affected.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -35,7 +35,7 @@ Exclude = Callable[[Iterable[FoundDevice], ExclusionReason, str], None]
 
 
 def unit_attribute(resource: Resource, find: FoundDevice) -> str:
-    """The attribute whose value makes one device of the entry: its `unit`, or the default that the find has."""
+    """The attribute whose value makes one device of the entry: its `unit`, or the find's default."""
     return resource.unit or find.unit
 
 
@@ -67,7 +67,7 @@ class Grouping:
                 continue
             finds = grouped.setdefault((attribute, value), [])
             if finds and (other := self._twin(attribute, finds[0], find)):
-                message = f"{attribute} is {value!r}, as of {finds[0].title}: use unit: {other}"
+                message = f"{attribute} is {value!r}, the same as of {finds[0].title}: use unit: {other}"
                 self._exclude([find], ExclusionReason.DUPLICATE_IDENTITY, message)
             else:
                 finds.append(find)

@@ -1,4 +1,4 @@
-"""Identity: what tells one allocatable device from another, and whether that survives a reboot. Pure."""
+"""What identifies an allocatable device, and whether that survives a reboot. Pure."""
 
 from collections.abc import Iterable
 
@@ -16,7 +16,7 @@ def identity(attribute: str, finds: Iterable[FoundDevice]) -> Identity:
 
 
 def better_unit(find: FoundDevice) -> str:
-    """The attribute that tells the find best from others, as a hint for the admin."""
+    """The attribute that identifies the find best, as a hint for the admin."""
     return next((a for a in attributes.TELLING if a in find.attributes), "name")
 
 
@@ -26,7 +26,7 @@ class TakenIds:
     def __init__(self) -> None:
         self._units: dict[str, Unit] = {}
         self._like_replicas: dict[str, Unit] = {}
-        """Units whose own id reads as a replica's: the part before `::` -> the one with the lowest number."""
+        """Units whose own id looks like a replica's: the part before `::` -> the unit with the lowest number."""
 
     def add(self, unit: Unit) -> None:
         self._units[unit.id] = unit
@@ -37,7 +37,7 @@ class TakenIds:
                 self._like_replicas[base] = unit
 
     def holder(self, unit: Unit) -> str | None:
-        """The resource that has one of the unit's ids, None when all are free."""
+        """The resource that already has one of the unit's ids; None if all are free."""
         found = self._units.get(unit.id)
         if found is None:
             found = self._units.get(split(unit.id)[0])
@@ -49,9 +49,9 @@ class TakenIds:
 
 
 def held_numbers(held: Iterable[str]) -> dict[str, int]:
-    """Id of a unit -> the lowest number of its replicas among the ids that are held.
+    """Id of a unit -> the lowest number of its replicas among the held ids.
 
-    A held id can be read in two ways: as a unit's own, and as a replica's of a shorter one.
+    A held id can be read in two ways: as a unit's own id, and as that of a replica of a shorter one.
     """
     lowest: dict[str, int] = {}
     for device_id in held:
@@ -63,7 +63,7 @@ def held_numbers(held: Iterable[str]) -> dict[str, int]:
 
 
 def split(device_id: str) -> tuple[str, int | None]:
-    """(what is before the last `::`, the number after it), or (the id, None) when there is no number."""
+    """(the part before the last `::`, the number after it), or (the id, None) if there is no number."""
     base, separator, number = device_id.rpartition("::")
     if separator and number.isascii() and number.isdecimal():
         return base, int(number)

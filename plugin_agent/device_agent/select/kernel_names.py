@@ -1,4 +1,4 @@
-"""How names that the kernel gives are matched (fnmatch's rules, case-sensitive) and ordered. Pure."""
+"""Matches names that the kernel gives (fnmatch's rules, case-sensitive), and sorts them. Pure."""
 
 import fnmatch
 import re
@@ -15,7 +15,7 @@ def natural(name: str) -> tuple[str | int, ...]:
 
 @lru_cache(maxsize=1024)
 def matcher(patterns: tuple[str, ...]) -> Callable[[str], bool]:
-    """Whether a text matches one of the patterns in full; no patterns match nothing."""
+    """Whether a text matches one of the patterns in full. Without patterns nothing matches."""
     if not patterns:
         return lambda _text: False
     compiled = re.compile("|".join(fnmatch.translate(pattern) for pattern in patterns))
@@ -23,7 +23,7 @@ def matcher(patterns: tuple[str, ...]) -> Callable[[str], bool]:
 
 
 def restricts(patterns: tuple[str, ...]) -> Callable[[str], bool]:
-    """As `matcher`, but no patterns restrict nothing: a source's field that was left out."""
+    """As `matcher`, but without patterns everything matches: the source's field was left out."""
     return matcher(patterns) if patterns else lambda _text: True
 
 

@@ -1,8 +1,8 @@
-"""How many devices of an entry the node takes: one for each id, as many names and ids as a kubelet can bear. Pure.
+"""Limits an entry's devices: each id once, `maxDevices`, no more names and ids than a kubelet can handle. Pure.
 
-These bounds are the node's, not the device's: what they leave out depends on the other devices, and on the entries
-before. They are applied in a fixed order, so that the same finds always give the same devices, and what a container
-holds is never exchanged for what it does not.
+These limits belong to the node, not to one device. What they leave out depends on the other devices and on earlier
+entries. They are applied in a fixed order, so the same finds always give the same devices. A device that a container
+holds is never replaced by another one.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ class Taken:
 
 
 class Limits:
-    """The limits of one entry. `held`: ids in use, which `maxDevices` never exchanges."""
+    """The limits of one entry. `held`: ids in use; `maxDevices` never replaces their devices."""
 
     def __init__(self, resource: Resource, taken: Taken, *, held: frozenset[str], exclude: Exclude) -> None:
         self._resource = resource
@@ -51,7 +51,7 @@ class Limits:
             if other := self._taken.ids.holder(one.unit) or ours.holder(one.unit):
                 unit = better_unit(one.finds[0])
                 message = (
-                    f"the id {one.unit.id} is that of a device of {other}: give one of the two a unit such as {unit}"
+                    f"{other} already has a device with the id {one.unit.id}: give one of the two a unit such as {unit}"
                 )
                 self._exclude(one.finds, ExclusionReason.DUPLICATE_IDENTITY, message)
             else:
@@ -67,7 +67,9 @@ class Limits:
         kept |= {one.unit.id for one in [m for m in made if m.unit.id not in kept][: max(0, most - len(kept))]}
         for one in made:
             if one.unit.id not in kept:
-                message = f"maxDevices: {most} of {len(made)} are offered, the first in the order of their ids"
+                message = (
+                    f"maxDevices: only {most} of {len(made)} devices are offered, those in use and then the first ids"
+                )
                 self._exclude(one.finds, ExclusionReason.MAX_DEVICES, message)
         return [one for one in made if one.unit.id in kept]
 
@@ -77,7 +79,7 @@ class Limits:
             return True
         if len(names.replica_id(unit.id, unit.replicas - 1)) < names.MAX_ID:
             return False
-        # the ids of its replicas are cut, and cannot be read back
+        # its replicas' ids are cut, so a held id does not tell its unit
         return bool(self._held) and any(names.replica_id(unit.id, n) in self._held for n in range(unit.replicas))
 
     def _within_names(self, made: list[Made]) -> list[Made]:
@@ -97,7 +99,7 @@ class Limits:
                 free.append(name)
         self._taken.names |= dict.fromkeys(free, self._resource.name)
         if beyond := [name for name in left_out if left_out[name][0] == ExclusionReason.TOO_MANY_NAMES]:
-            told.insert(0, f"{too_many}: left out are {beyond[0]} and {len(beyond) - 1} more")
+            told.insert(0, f"{too_many}: {beyond[0]} and {len(beyond) - 1} more are left out")
         if told:
             more = f"; and {len(told) - 4} more" if len(told) > 4 else ""
             self._taken.refused[self._resource.name] = "; ".join(told[:4]) + more

@@ -1,8 +1,8 @@
-"""Which finds are the same hardware, and which entry has it. Pure.
+"""Which entry owns which hardware. Pure.
 
-Two finds of different entries are the same hardware when one's sysfs path is, or lies below, the other's, or
-when they have a device node in common that is not shared by design. What one source finds in one entry it tells apart
-itself: its own nodes stop at the next object that it reports.
+Two finds of different entries are the same hardware in two cases: their sysfs paths are equal or one is below the
+other, or they have a device node in common that is not shared by design. Within one entry, a source keeps its finds
+apart itself: the own nodes of a find stop at the next object that the source reports.
 """
 
 from collections.abc import Iterator
@@ -14,9 +14,10 @@ from device_agent.select.places import Places
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The find that came first: `entry` is its number within the resource's devices, `label` its name for people.
+    """The find that came first. `entry`: index of its source within the resource's devices. `label`: its name for
+    people.
 
-    `group`: the name of the group that is one hardware for it, None when it goes alone.
+    `group`: name of its group, which it owns as one piece of hardware; None if it has no group.
     """
 
     resource: str
@@ -32,10 +33,10 @@ class Owner:
 
 
 class Owners:
-    """Which find owns which sysfs paths and nodes. The first find wins."""
+    """Records which find owns which sysfs paths and nodes. The first find wins."""
 
     def __init__(self) -> None:
-        # one owner for each source and group answers every question about a place
+        # at one place, one owner of each source and group is enough to know
         self._places: Places[tuple[str, int, str | None], Owner] = Places()
         self._nodes: dict[str, Owner] = {}
         self._groups: set[tuple[str, str]] = set()
@@ -61,7 +62,7 @@ class Owners:
 
     def _paths(self, find: FoundDevice, owner: Owner) -> list[str]:
         own = {find.sysfs_path} if find.sysfs_path else set()
-        # an entry takes a group whole, with its first device
+        # with the first device of a group the entry takes the whole group
         if find.group is not None and (owner.resource, find.group.name) not in self._groups:
             own.update(find.group.paths)
         return sorted(own)

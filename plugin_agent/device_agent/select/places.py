@@ -1,7 +1,7 @@
-"""Places in sysfs and what is at them. Pure.
+"""An index of sysfs paths. Pure.
 
-Two devices are the same hardware when one's sysfs path is the other's, or lies below it. This index answers what is
-at a path, above it or below it, in a time that grows with the path's depth and not with the number of devices.
+Two devices are the same hardware if their sysfs paths are equal, or one is below the other. The index finds what is at,
+above or below a path. The time grows with the path's depth, not with the number of devices.
 """
 
 from collections.abc import Hashable, Iterator
@@ -12,9 +12,9 @@ T = TypeVar("T")
 
 
 class Places(Generic[Kind, T]):
-    """Items by their paths. Of the items of one kind at, or below, one place the first answers for all the others.
+    """Items by their paths. At or below one place, the first item of each kind stands for all of that kind.
 
-    Without kinds, a bus with 20,000 devices below it would be gone through for each of them.
+    Without kinds, each of 20,000 devices below one bus would be compared with all the others.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Places(Generic[Kind, T]):
         return next(iter(self._at.get(path, {}).values()), None)
 
     def related(self, path: str) -> Iterator[tuple[Kind, T]]:
-        """(kind, item) of each kind at every place above the path, nearest first, then of those below the path."""
+        """(kind, item) of the places above the path, nearest first, then of those below it."""
         for above in _ancestors(path):
             yield from self._at.get(above, {}).items()
         yield from self._below.get(path, {}).items()

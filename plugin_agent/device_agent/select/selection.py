@@ -1,8 +1,8 @@
 """Which entry owns which find, and why the rest is left out. Pure.
 
-The first entry whose source finds a device and whose include and exclude let it pass owns it, whatever becomes
-of it there: a device that the entry keeps for the host (maxDevices) or cannot use is not passed on to the next.
-What it owns is made into units by `grouping`, as many as `limits` lets it have.
+The owner is the first entry whose source finds the device and whose include and exclude accept it. No later entry gets
+the device, even if the owner keeps it for the host (maxDevices) or cannot use it. `grouping` makes the owned finds into
+units; `limits` decides how many of them the entry gets.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -50,7 +50,7 @@ def select(
 
 @dataclass(slots=True)
 class _Node:
-    """What all entries have in common: what the entries so far have taken and left out."""
+    """What all entries share: what the entries so far have taken and left out."""
 
     owners: Owners = field(default_factory=Owners)
     excluded: list[Excluded] = field(default_factory=list)
@@ -72,7 +72,7 @@ class _Entry:
         return self._limits.within(list(self._grouping.made(viable)))
 
     def looked(self, places: Sequence[str]) -> None:
-        """Notes where the sources of an entry without finds have looked. Most nodes of a pool may lack the device."""
+        """Notes where the sources of an entry without finds have looked. This is normal: many nodes lack the device."""
         self._of_sources({i: place for i, place in enumerate(places) if place}, ExclusionReason.NOTHING_FOUND)
 
     def failed(self, why: Mapping[int, str]) -> None:
@@ -111,7 +111,7 @@ class _Entry:
             for find in sorted(finds, key=lambda f: (natural(f.title), f.name)):
                 key = find.hardware
                 if key in chosen:
-                    continue  # two sources of this entry found it: the first that lets it pass selects it
+                    continue  # another source of this entry has already selected it
                 if why := self._left_out(find, number):
                     left_out.setdefault(key, (find, *why))
                 elif self._exclusive and (earlier := self._taken(find, number)):
@@ -152,7 +152,7 @@ class _Entry:
         return self._node.owners.take(find, Owner(self._resource.name, entry=number, label=find.title, group=group))
 
     def _viable(self, selected: Sequence[FoundDevice]) -> Iterator[FoundDevice]:
-        """The finds without those whose group cannot be given away as a whole."""
+        """The finds, without those whose group cannot be given away as a whole."""
         values: dict[str, set[str]] = {}
         for find in selected:
             if find.group is not None:

@@ -1,6 +1,6 @@
-"""What selection hands to the device table: allocatable units with everything an Allocate needs, ready made.
+"""What selection hands to the device table: allocatable units with everything that an Allocate needs.
 
-All files are looked at and all placeholders rendered at scan time, so that Allocate is arithmetic on values.
+Files are looked at and placeholders rendered at scan time, so Allocate only combines values.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ class MountGrant:
 
 @dataclass(frozen=True, slots=True)
 class Grants:
-    """What one unit adds to a container. Texts keep only the `{position}` placeholder, all else is rendered.
+    """What one unit adds to a container. Texts keep only the `{position}` placeholder; all else is rendered.
 
     `env`: (index into the resource's inject.env, name, value); `annotations`: (name, value).
     """
@@ -46,13 +46,13 @@ class Grants:
 class Unit:
     """One allocatable device.
 
-    `entry`: the resource entry's name as written, its key; `resource`: the rendered name the kubelet sees.
-    `id`: at most 63 characters; replicas are `names.replica_id(id, n)`. `value`: the unit attribute in full.
-    `hardware`: the members' sysfs paths (or their source and name where they have none), sorted.
-    `problem`: (reason, message) that makes it Unhealthy, such as CompanionMissing. `unfit`: what of the entry's
-    `health.unhealthyWhen` it matches, for an admin, or ''. `parts`: what its driver speaks of when it tells of
-    failures: physical devices, and parts of them as paths. `own_nodes`: those of `nodes` that no other device has by
-    design, path -> number such as `char/4:64`, '' where it has none.
+    `entry`: the resource entry's name as written, its key. `resource`: the rendered name that the kubelet sees. `id`:
+    at most 63 characters; replicas are `names.replica_id(id, n)`. `value`: the unit attribute in full. `hardware`: the
+    members' sysfs paths, sorted; source and name for a member without a path. `problem`: (reason, message) that makes
+    it Unhealthy, such as CompanionMissing. `unfit`: which of the entry's `health.unhealthyWhen` it matches, for an
+    admin, or ''. `parts`: the names that its driver uses in news of faults: physical devices, and parts of them as
+    paths. `own_nodes`: those of `nodes` that no other device has by design, path -> number such as `char/4:64`, ''
+    where it has none.
     """
 
     entry: str
@@ -77,7 +77,7 @@ class Unit:
 class Excluded:
     """A device that an entry's source found and that is not offered.
 
-    `id`: what people call the find; `hardware`: what a unit that it is a member of has in its own, or ''.
+    `id`: the find's name for people. `hardware`: its name in the `hardware` of a unit, or ''.
     """
 
     id: str
@@ -93,7 +93,7 @@ class Selection:
     """Units in the order of entries and ids. `refused`: rendered resource or entry name -> why it is not served.
 
     `notes`: entry name -> why a source of it finds nothing on this node.
-    `vanished`: source -> what to tell of a device of it that is no longer found, where there is more to say.
+    `vanished`: source -> advice about its devices that are no longer found, if there is any.
     """
 
     units: tuple[Unit, ...]

@@ -1,7 +1,7 @@
-"""Which configuration is in force: the mounted one when it can be used, else the last one that could, which is kept.
+"""Which configuration is in force: the mounted one if it is usable, else the last usable one, kept on the node.
 
-A ConfigMap is mounted as a directory whose `..data` link is swapped: the file's directory is what changes.
-A configuration that cannot be used changes nothing but the error that the inventory shows.
+A ConfigMap is mounted as a directory whose `..data` link is swapped, so it is the file's directory that changes. A
+configuration that is unusable changes only the error that the inventory shows.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ CONFIG: Final = Section(
 
 @dataclass(frozen=True, slots=True)
 class CheckedDocument:
-    """A document that can be served. `text`: as it was mounted; `sha256`: of its bytes, in hex."""
+    """A document that passed all checks. `text`: as it was mounted; `sha256`: of its bytes, in hex."""
 
     document: Document
     text: str
@@ -50,10 +50,10 @@ class CheckedDocument:
 
 
 def checked_document(raw: bytes) -> CheckedDocument:
-    """The document, checked.
+    """Parses and checks a document.
 
     Raises:
-        ContractError: it cannot be served; the message is one line.
+        ContractError: the document is invalid; the message is one line.
     """
     if len(raw) > MAX_DOCUMENT_BYTES:
         raise ContractError(f"the configuration is longer than {MAX_DOCUMENT_BYTES:,} bytes")
@@ -69,10 +69,10 @@ def checked_document(raw: bytes) -> CheckedDocument:
 
 
 class MountedConfiguration:
-    """The mounted file and what came of it. `wanted`: to be served from the next scan on, None: nothing yet.
+    """The mounted file and its state. `wanted`: the document to serve from the next scan on; None: none yet.
 
-    It is the memory of the section CONFIG as well. `changed` is called when what is kept changes `wanted` or `error`.
-    `seconds`: after which the disk of the mounted file is said to hang.
+    It is also the memory of the section CONFIG. `changed` is called when the kept document changes `wanted` or `error`.
+    `seconds`: after this time the disk of the mounted file counts as hanging.
     """
 
     def __init__(self, path: Path, *, seconds: float, changed: Callable[[], None]) -> None:
@@ -90,12 +90,12 @@ class MountedConfiguration:
 
     @property
     def error(self) -> str:
-        """Why the mounted configuration is not `wanted`, or ''; where nothing is, why the kept one is not either."""
+        """Why the mounted configuration is not `wanted`, or ''. If none is, also why the kept one is unusable."""
         kept = self._error and self.wanted is None and self._kept_problem
         return f"{self._error}; {kept}" if kept else self._error
 
     async def read(self) -> bool:
-        """Looks at the file; whether `wanted` or `error` changed."""
+        """Reads the file. Returns whether `wanted` or `error` changed."""
         before = (self.wanted, self.error)
         try:
             raw = await self._worker.call(self._bytes, seconds=self._seconds)
@@ -128,7 +128,7 @@ class MountedConfiguration:
 
     @property
     def _lacking(self) -> bool:
-        """The mounted one is known to be unusable, and there is no other."""
+        """The mounted configuration is unusable, and there is no other one."""
         return self._refused and self.wanted is None
 
     def _fall_back(self) -> None:
@@ -144,7 +144,7 @@ class MountedConfiguration:
     # What is kept
 
     def keep(self, document: CheckedDocument) -> None:
-        """This one is in force: a later start begins with it if the mounted one is unusable."""
+        """Keeps the document that is in force. A later start uses it if the mounted one is unusable."""
         if not self._kept or self._kept[0].text != document.text:
             self._kept = (KeptDocument(document.text),)
             self.revision += 1
@@ -154,7 +154,7 @@ class MountedConfiguration:
         return self._kept
 
     def restore(self, own: tuple[KeptDocument, ...], *, late: bool, now: float, wall: datetime) -> None:  # noqa: ARG002
-        """What an earlier process kept; what is in force is newer."""
+        """Takes what an earlier process kept, unless a newer document is in force."""
         if not self._kept:
             lacking, self._kept = self._lacking, own
             self._fall_back()
@@ -162,10 +162,10 @@ class MountedConfiguration:
                 self._changed()
 
     def learn(self, others: tuple[KeptDocument, ...], *, now: float, wall: datetime) -> None:
-        """Other objects' configurations are none of ours."""
+        """Ignores other objects' configurations."""
 
     def kept_badly(self, problem: str) -> None:
-        """Why the one that is kept is not known, or ''."""
+        """Takes the reason why the kept configuration is unknown, or ''."""
         self._kept_problem = problem
         if self._lacking:
             self._changed()

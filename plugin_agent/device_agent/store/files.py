@@ -1,4 +1,4 @@
-"""Single files of the node store: read within a bound, written whole or not at all, for root alone."""
+"""Single files of the node store: read up to a limit, replaced whole or not at all, accessible by root alone."""
 
 import os
 import stat
@@ -7,7 +7,11 @@ from pathlib import Path
 from typing import Final
 
 Stamp = tuple[int, int, int]
-"""Time of the last change in nanoseconds, inode, size: another content has another stamp."""
+"""Modification time in nanoseconds, inode, size: shows that a file was replaced. `write_whole` makes a new inode.
+
+A touch gives another stamp too. An edit in place may keep the stamp: if the size stays and the file system's clock has
+not moved on.
+"""
 
 _DIRECTORY_MODE: Final = 0o700
 _FILE_MODE: Final = 0o600
@@ -15,25 +19,25 @@ _CHUNK: Final = 1024 * 1024
 
 
 class UnusableFileError(ValueError):
-    """What stands under the name is nothing that an agent writes. The message is one line."""
+    """The path is not a file that an agent writes. The message is one line."""
 
 
 def stamp_of(path: Path) -> Stamp:
     """The stamp of a regular file.
 
     Raises:
-        OSError: as the disk says.
-        UnusableFileError: a directory, a symbolic link, a FIFO, a device.
+        OSError: the disk refuses.
+        UnusableFileError: it is a directory, a symbolic link, a FIFO or a device.
     """
     return _stamp(path.stat(follow_symlinks=False))
 
 
 def read_whole(path: Path, *, limit: int) -> tuple[bytes, Stamp]:
-    """The content of a regular file. Opening never waits, as it would for the writer of a FIFO.
+    """The content of a regular file, and its stamp. Opening never blocks, not even a FIFO that has no writer.
 
     Raises:
-        OSError: as the disk says.
-        UnusableFileError: no regular file, or longer than `limit` bytes.
+        OSError: the disk refuses.
+        UnusableFileError: it is not a regular file, or longer than `limit` bytes.
     """
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
@@ -49,10 +53,10 @@ def read_whole(path: Path, *, limit: int) -> tuple[bytes, Stamp]:
 
 
 def private(*directories: Path) -> None:
-    """Make each where it is missing, for root alone whatever it was.
+    """Makes the directories if they are missing. Makes all of them accessible by root alone.
 
     Raises:
-        OSError: the one above it is missing, or the disk refuses.
+        OSError: the parent directory is missing, or the disk refuses.
     """
     for path in directories:
         path.mkdir(mode=_DIRECTORY_MODE, exist_ok=True)
@@ -60,10 +64,10 @@ def private(*directories: Path) -> None:
 
 
 def write_whole(path: Path, content: bytes) -> Stamp:
-    """Write so that a crash at any moment leaves the old content or the new one, never a part.
+    """Replaces a file. A crash at any moment leaves the old or the new content, never a part.
 
     Raises:
-        OSError: as the disk says.
+        OSError: the disk refuses.
     """
     unfinished = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
     try:
@@ -91,5 +95,5 @@ def write_whole(path: Path, content: bytes) -> Stamp:
 
 def _stamp(status: os.stat_result) -> Stamp:
     if not stat.S_ISREG(status.st_mode):
-        raise UnusableFileError("it is no regular file")
+        raise UnusableFileError("it is not a regular file")
     return status.st_mtime_ns, status.st_ino, status.st_size

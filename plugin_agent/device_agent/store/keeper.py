@@ -1,10 +1,11 @@
-"""Keeps one section for one room, whatever the disk does. The rule is one for all sections.
+"""Keeps one section for one package, whatever the disk does. The rules are the same for all sections.
 
-- Nothing waits for the disk beyond a deadline, and devices are served with or without it.
-- What the disk has is read first. While it cannot be read, because the disk hangs or refuses, it is tried again and
-  never written over. A file that is read and makes no sense is of no use to anybody, and is replaced.
-- What is new is written whole, and tried again until the disk takes it; the end of the process writes last.
-- What another process of the same object wrote is taken in, and written together with what this one knows.
+- Nothing waits for the disk beyond a deadline. Devices are served with or without it.
+- The disk is read first. While it hangs or refuses a read, the keeper tries again and writes nothing. A file that can
+  be read but makes no sense is useless, and is replaced.
+- New items are written as a whole file, again and again until the disk takes it. The last write is at the end of the
+  process.
+- Items that another process of the same object wrote are taken over, and written together with this process's items.
 - A problem is logged when it begins or changes.
 """
 
@@ -13,7 +14,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from enum import Enum, auto
+from enum import Enum
 from typing import Final, Generic, Protocol, TypeVar
 
 from device_agent.runtime.settings import Settings
@@ -27,39 +28,43 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _STILL_SECONDS: Final = 0.01
-"""Between looks at a thread that is being waited for at the end."""
+"""Between looks at a busy thread, when the process ends."""
 
 
 class Memory(Protocol[T]):
-    """What a room has to keep. All calls come on the loop."""
+    """The items that a package wants to keep. All calls come on the loop."""
 
     @property
     def revision(self) -> int:
-        """Moves when `items` change."""
+        """Changes when `items` change."""
 
     def items(self) -> tuple[T, ...]:
-        """What is to be kept, in a fixed order."""
+        """The items to keep, in a fixed order."""
 
     def restore(self, own: tuple[T, ...], *, late: bool, now: float, wall: datetime) -> None:
-        """What an earlier process of this object kept, or one beside this. `late`: devices may be offered already."""
+        """Takes what an earlier process of this object kept, or a second one beside it. `late`: devices may be offered
+        already.
+        """
 
     def learn(self, others: tuple[T, ...], *, now: float, wall: datetime) -> None:
-        """What other objects' agents keep now, all of it, the file written last at the end."""
+        """Takes all items that other objects' agents keep now; those of the file written last come last."""
 
 
 class _Trouble(Enum):
-    LOST = auto()
-    """What an earlier process kept made no sense; told until the process ends, as nobody knows what it said."""
-    UNREAD = auto()
-    """The disk has not given it yet."""
-    OTHERS = auto()
-    """Files of other objects. It is not in `problem`: the agents of those objects tell of their own."""
-    UNKEPT = auto()
-    """The disk has not taken what is new."""
+    """What the log says of each kind of problem."""
+
+    LOST = "a file of the node store cannot be used"
+    """An earlier process's file makes no sense. Reported until the process ends, because its content is unknown."""
+    UNREAD = "the node store cannot be read"
+    """The disk has not returned the file yet."""
+    OTHERS = "files of other objects in the node store cannot be used"
+    """Files of other objects cannot be read. Not part of `problem`: the agents of those objects report it."""
+    UNKEPT = "the node store cannot be written"
+    """The disk has not taken the new items."""
 
 
 class Keeper(Generic[T]):
-    """See the module. `told` gets `problem` when it changes."""
+    """Keeps one section (see the module). `told` is called with `problem` when it changes."""
 
     def __init__(
         self,
@@ -72,7 +77,7 @@ class Keeper(Generic[T]):
     ) -> None:
         self.section = section
         self.problem = ""
-        """Why this object's items do not outlive the process, or did not outlive the one before; '' where they do."""
+        """Why this object's items are not kept, or why those of the process before are lost; '' if all is well."""
         self._store = store
         self._memory = memory
         self._settings = settings
@@ -83,17 +88,17 @@ class Keeper(Generic[T]):
         self._recalled = False
         self._own: KeptFile[T] | None = None
         self._refused = True
-        """This object's file may have what is not known: it must not be written over."""
+        """This object's file may have unknown items: it must not be written over."""
         self._others: Mapping[str, KeptFile[T]] = {}
         self._others_read = not section.others_at_start
         self._attempted: tuple[T, ...] = ()
-        """What was written last, by a call that may have come back too late to say so."""
+        """The items of the last write. Its call may have come back too late to report it."""
         self._kept: int | None = memory.revision
-        """The revision that the file has; None: it has something else."""
+        """The revision that is in the file. None: the file has something else."""
         self._troubles: dict[_Trouble, str] = {}
 
     async def recall(self) -> None:
-        """What the disk has, to be awaited before anything is offered. A slow disk is read by `run`."""
+        """Reads the disk. Await it before anything is offered. If the disk is slow, `run` reads it later."""
         try:
             async with self._turn:
                 done = await self._look(end=time.monotonic() + self._settings.store_wait)
@@ -103,12 +108,12 @@ class Keeper(Generic[T]):
             self._wake.set()
 
     def stirred(self) -> None:
-        """The memory may have something new."""
+        """The memory may have changed."""
         if self._memory.revision != self._kept:
             self._wake.set()
 
     async def run(self) -> None:
-        """Reads what is still unread and writes what is new, for ever."""
+        """Reads what is still unread and writes what is new, until cancelled."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -121,7 +126,9 @@ class Keeper(Generic[T]):
                 self._wake.set()
 
     async def close(self) -> None:
-        """Writes what is new, after `run` was cancelled. A write that was begun before may have older items."""
+        """Writes what is new, after `run` was cancelled. It waits for a write that still runs, which may have older
+        items.
+        """
         end = time.monotonic() + self._settings.store_last
         while self._worker.busy and time.monotonic() < end:  # noqa: ASYNC110 - a thread has no event of this loop
             await asyncio.sleep(_STILL_SECONDS)
@@ -130,7 +137,7 @@ class Keeper(Generic[T]):
     # From the disk
 
     async def _look(self, *, end: float) -> bool:
-        """Whether all that is to be read could be."""
+        """Reads what has to be read. Returns whether all of it could be read."""
         known, others = self._own, self._others
         own = await self._ask(lambda: self._store.read(self.section, known), end=end)
         if own is None:
@@ -173,7 +180,7 @@ class Keeper(Generic[T]):
     # To the disk
 
     async def _keep(self, *, end: float) -> bool:
-        """Whether the disk has what the memory has."""
+        """Writes what is new. Returns whether the disk has what the memory has."""
         if self._refused:
             return False
         revision = self._memory.revision
@@ -190,7 +197,7 @@ class Keeper(Generic[T]):
         return not written.problem
 
     async def _ask(self, work: Callable[[], R], *, end: float) -> "R | None":
-        """None: the disk hangs. The call goes on in its thread, and what comes of it is read again."""
+        """None: the disk hangs. The call goes on in its thread, and its effect is read later."""
         try:
             return await self._worker.call(work, seconds=max(end - time.monotonic(), 0))
         except (TimeoutError, WorkerBusyError):
@@ -207,10 +214,7 @@ class Keeper(Generic[T]):
         if problem:
             self._troubles[kind] = problem
             extra = {"section": self.section.name, "error": problem, "effect": self.section.forgotten}
-            if kind is _Trouble.UNKEPT:
-                logger.warning("the node store cannot be written", extra=extra)
-            else:
-                logger.warning("the node store cannot be read", extra=extra)
+            logger.warning(kind.value, extra=extra)
         else:
             del self._troubles[kind]
         before, self.problem = self.problem, self._words()

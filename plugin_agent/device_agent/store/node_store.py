@@ -1,10 +1,11 @@
-"""The node store: one directory beside the kubelet's plugin sockets, for root alone.
+"""The node store: one directory beside the kubelet's plugin sockets, accessible by root alone.
 
-`device-operator/<section>/<object uid>.json`. The kubelet cleans its plugin directory at its start and leaves
-sub-directories (pkg/kubelet/cm/devicemanager/plugin/v1beta1/server.go). Each section is a file of its own: one changes
-often, another has megabytes. A file is replaced as a whole: it is another inode each time, so no lock can live on it.
+Files are `device-operator/<section>/<object uid>.json`. The kubelet cleans its plugin directory at its start, but
+leaves sub-directories (pkg/kubelet/cm/devicemanager/plugin/v1beta1/server.go). Sections are separate files: one changes
+often, another has megabytes. A file is always replaced as a whole. Its inode changes each time, so no lock can live on
+it.
 
-Calls block on the disk. None of them raises for what is on it, nor for what it refuses: a problem is a value.
+Calls block on the disk. They do not raise because of a file's content or the disk's refusal: a problem is a value.
 """
 
 import re
@@ -30,14 +31,14 @@ _MAX_PROBLEMS: Final = 3
 
 
 class ObjectUidError(ValueError):
-    """What should be an object's uid cannot be a file's name."""
+    """The object's uid cannot be used as a file name."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeptFile(Generic[T]):
-    """A file as it was last seen; `stamp` None: it is not there.
+    """A file as it was last read; `stamp` None: there is no file.
 
-    `problem`: why it gives no items, or ''. `refused`: it may have some, but the disk did not give them.
+    `problem`: why it gives no items, or ''. `refused`: it may have items, but the disk did not return them.
     """
 
     stamp: Stamp | None = None
@@ -48,7 +49,7 @@ class KeptFile(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class OtherFiles(Generic[T]):
-    """The files of other objects by name, the one written last at the end. `refused`: the disk did not give all."""
+    """Other objects' files by name, the one written last at the end. `refused`: the disk did not return all of them."""
 
     files: Mapping[str, KeptFile[T]]
     problem: str = ""
@@ -56,7 +57,7 @@ class OtherFiles(Generic[T]):
 
 
 def boot_id(proc: Path) -> str:
-    """Which boot of the node it is; of a captured tree the captured one, '' where none can be read."""
+    """The node's boot id: of a captured tree the captured one; '' if none can be read."""
     for root in (proc, Path("/proc")):
         with suppress(OSError):
             return (root / _BOOT_ID).read_text().strip()
@@ -70,12 +71,12 @@ def object_file(object_uid: str) -> str:
         ObjectUidError: the uid cannot be a file's name.
     """
     if not _UID.fullmatch(object_uid):
-        raise ObjectUidError(f"{object_uid!r} is no object uid")
+        raise ObjectUidError(f"{object_uid!r} is not an object uid")
     return f"{object_uid}{_SUFFIX}"
 
 
 def is_object_file(name: str) -> bool:
-    """Whether a name in a section's directory is an object's file; others are unfinished, or not ours."""
+    """Whether a name in a section's directory is an object's file. Others are unfinished files, or not ours."""
     return name.endswith(_SUFFIX) and not name.startswith(".")
 
 
@@ -95,11 +96,11 @@ class NodeStore:
         return self._root / section.name
 
     def read(self, section: Section[T], known: KeptFile[T] | None = None) -> KeptFile[T]:
-        """This object's file; `known` itself when it has not changed since."""
+        """This object's file. Returns `known` itself if the file has not changed."""
         return self._read(section, self.own, known)
 
     def read_others(self, section: Section[T], known: Mapping[str, KeptFile[T]]) -> OtherFiles[T]:
-        """Other objects' files; those in `known` that have not changed since are not read again."""
+        """Other objects' files. Those in `known` that have not changed are not read again."""
         directory = self.directory(section)
         try:
             names = [p.name for p in directory.iterdir() if is_object_file(p.name) and p.name != self.own]
@@ -118,7 +119,10 @@ class NodeStore:
         return OtherFiles(files, problem="; ".join(sorted(problems)[:_MAX_PROBLEMS]) + more, refused=refused)
 
     def write(self, section: Section[T], items: tuple[T, ...]) -> KeptFile[T]:
-        """Replaces this object's file. It is as before where the answer has a `problem`."""
+        """Replaces this object's file.
+
+        If the result has a `problem`, the old file is still there; or the new one, if only the last sync failed.
+        """
         directory = self.directory(section)
         path, why = directory / self.own, ""
         try:
@@ -151,7 +155,7 @@ def _written(path: Path) -> int:
     try:
         return path.stat(follow_symlinks=False).st_mtime_ns
     except OSError:
-        return 0  # gone meanwhile, or told when it is read
+        return 0  # gone meanwhile; other errors are reported when it is read
 
 
 def _refusal(path: Path, error: OSError) -> str:
@@ -159,5 +163,5 @@ def _refusal(path: Path, error: OSError) -> str:
 
 
 def _words(error: OSError) -> str:
-    """Without a file's name: that of an unfinished file is another one each time."""
+    """The error without a file name: an unfinished file has another name each time."""
     return error.strerror or type(error).__name__

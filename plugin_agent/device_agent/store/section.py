@@ -1,7 +1,7 @@
-"""One section of the node store: what its items are, and how they stand in a file. Pure.
+"""One section of the node store: its items and their form in a file. Pure.
 
-A file is JSON: `{"version": 1, "bootId": "...", "items": [...]}`. An item is a frozen dataclass of the room that keeps
-it, written and read by its own fields (`contract.codec`). `bootId` is only there when a reboot ends what is kept.
+A file is JSON: `{"version": 1, "bootId": "...", "items": [...]}`. An item is a frozen dataclass of the package that
+keeps it, encoded by its fields (`contract.codec`). `bootId` is only there if a reboot makes the items invalid.
 """
 
 import json
@@ -13,7 +13,7 @@ from device_agent.contract.values import dataclass
 T = TypeVar("T")
 
 MAX_BYTES: Final = 32 * 1024 * 1024
-"""More than 20,000 devices of 32 resources take; a longer file is not ours."""
+"""More than 20,000 devices of 32 resources need; a longer file is not ours."""
 
 
 class SectionError(ValueError):
@@ -22,12 +22,13 @@ class SectionError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Section(Generic[T]):
-    """`name`: of the directory. `item`: the dataclass. `version`: of its fields; a file of another one is not read.
+    """`name`: the directory's name. `item`: the dataclass. `version`: of its fields; files of other versions are not
+    read.
 
-    `what`: the items, for messages. `forgotten`: what may happen without them, for messages.
-    `until_reboot`: a file of another boot holds nothing. `others_at_start`: files of other objects are read once.
-    `shared`: (field, value) of the items that other objects' agents read; None: all.
-    `max_others`: so many files of other objects are read, the newest.
+    `what`: the items, for messages. `forgotten`: what may happen without them, for messages. `until_reboot`: a file of
+    another boot holds nothing. `others_at_start`: files of other objects are read once. `shared`: (field, value) of the
+    items that other objects' agents read; None: all. `max_others`: the most files of other objects that are read; the
+    newest ones.
     """
 
     name: str
@@ -45,7 +46,7 @@ class Section(Generic[T]):
         """Equal items give equal bytes.
 
         Raises:
-            SectionError: more bytes than `max_bytes`, which nobody would read.
+            SectionError: the result is longer than `max_bytes`, so nobody would read it.
         """
         boot = {"bootId": boot_id} if self.until_reboot else {}
         data = {"version": self.version, **boot, "items": encode(items)}
@@ -55,12 +56,12 @@ class Section(Generic[T]):
         return raw
 
     def parse(self, raw: bytes, *, boot_id: str, theirs: bool = False) -> tuple[T, ...]:
-        """The items of a file; none when it was written in another boot and a reboot ends them.
+        """The items of a file; none if it is of another boot and a reboot ends them.
 
-        `theirs`: the file is another object's, so items that are not shared are left out.
+        `theirs`: the file belongs to another object; items that are not shared are left out.
 
         Raises:
-            SectionError: not what `dump` writes.
+            SectionError: the bytes do not have the form that `dump` writes.
         """
         try:
             data: Any = json.loads(raw)
@@ -80,7 +81,7 @@ class Section(Generic[T]):
 
 
 def boot_of(raw: bytes) -> str:
-    """In which boot a file of any version was written, '' when it does not say."""
+    """The boot in which a file of any version was written; '' if it does not say."""
     try:
         boot = json.loads(raw)["bootId"]
     except (ValueError, TypeError, KeyError, RecursionError):

@@ -1,8 +1,8 @@
-"""Removes from the node what agents of other objects have left there and nobody can use any more.
+"""Removes files that agents of deleted objects have left on the node.
 
-An object that is deleted leaves its files behind: its agents end with it, and nobody knows then that it will not come
-back. So the agents of other objects look after them, rarely. An agent touches its own files at each round; what nobody
-has touched for a month has no agent.
+The agents of a deleted object end with it, and none of them can know that it will not come back. So its files stay. The
+agents of other objects remove them. Every agent touches its own files at each round; files that nobody has touched for
+a month have no agent.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _UNFINISHED_SECONDS: Final = 86_400.0
-"""A file that is half written is replaced in milliseconds; an older one is a killed agent's."""
+"""An unfinished file exists for milliseconds; an older one is left over from a killed agent."""
 _NANO: Final = 1e-9
 
 
@@ -84,7 +84,7 @@ def _remove(path: Path) -> bool:
 
 
 class Sweeper:
-    """Sweeps the sections an hour after the start and once a day."""
+    """Sweeps the sections one hour after the start, then once a day."""
 
     def __init__(self, store: NodeStore, sections: Iterable[Section[Any]], *, settings: Settings) -> None:
         self._store = store
@@ -93,7 +93,7 @@ class Sweeper:
         self._worker = Worker("sweeper")
 
     async def run(self) -> None:
-        """Sweeps, for ever."""
+        """Sweeps until cancelled."""
         await asyncio.sleep(self._settings.sweep_first)
         while True:
             for section in self._sections:
@@ -108,7 +108,7 @@ class Sweeper:
                 seconds=self._settings.store_deadline,
             )
         except (OSError, TimeoutError, WorkerBusyError) as error:
-            logger.info("other objects' files are not looked after", extra={"error": str(error) or "the disk hangs"})
+            logger.info("files of deleted objects cannot be removed", extra={"error": str(error) or "the disk hangs"})
             return
         if went:
-            logger.info("files of objects that are gone removed", extra={"files": ",".join(went)})
+            logger.info("removed files of deleted objects", extra={"files": ",".join(went)})

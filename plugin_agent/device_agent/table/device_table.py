@@ -1,8 +1,8 @@
 """The device table: the agent's only state. Every list and every report is made from it.
 
-Events go in (a selection, news of the devices' health, an answer of PodResources, an Allocate that gave out ids, a list
-that was written to the kubelet, a configuration). Lists for the kubelet and snapshots for reports come out. No
-I/O and no clock: `now` is monotonic seconds, `wall` an aware datetime, and both come with the event.
+Events go in: a configuration, a selection, news of the devices' health, an answer of PodResources, ids that an Allocate
+gave out, a list that was written. Lists for the kubelet and snapshots for reports come out. The table does no I/O and
+has no clock: `now` is monotonic seconds, `wall` an aware datetime, and both come with the event.
 
 The table is the only writer. Its state consists of frozen values. Each rule is a function from values to values in a
 module beside it:
@@ -42,7 +42,7 @@ from device_agent.table import granting, holdings, lists, presence, states
 from device_agent.table.adoption import Adoption, named
 from device_agent.table.device import Device, Key, Standing, split_replica
 from device_agent.table.gone import Departures
-from device_agent.table.grants import Grants, SeenGrant
+from device_agent.table.grants import SeenGrant
 from device_agent.table.hardware import HardwareIndex
 from device_agent.table.holders import Holders, Listing
 from device_agent.table.holdings import Holding, Holdings
@@ -127,14 +127,14 @@ class DeviceTable:
         self._view = self._view.restored(seen)
         return self._settle(now=now, wall=wall)
 
+    def learn_grants(self, others: Iterable[SeenGrant], *, now: float, wall: datetime) -> frozenset[str]:
+        """What other objects' agents have found in the grants of other plugins, and the names of pods."""
+        self._view = self._view.learnt(others)
+        return self._settle(now=now, wall=wall)
+
     def apply_record(self, reading: Reading, *, now: float, wall: datetime) -> frozenset[str]:
         """One look at the kubelet's record."""
-        if reading.problem:
-            self._view = self._view.unreadable(reading.problem)
-        else:
-            self._view = self._view.read(
-                Grants(reading.grants), at=reading.begun, resent=reading.resent, life=reading.life
-            )
+        self._view = self._view.read(reading)
         return self._settle(now=now, wall=wall)
 
     def apply_health(self, news: Look | Fault, *, now: float, wall: datetime) -> frozenset[str]:
@@ -178,7 +178,9 @@ class DeviceTable:
 
     def handed_out(self, resource: str, ids: Sequence[str], *, now: float) -> None:
         """An Allocate gave out these ids; its answer is being sent."""
-        self._view = self._view.handed_out(resource, ids, now=now)
+        owners = self._lists[resource].owners
+        given = (((resource, i), owners[i].granted(i, boot=self._boot)) for i in ids)
+        self._view = self._view.handed_out(given, now=now)
 
     def told(self, resource: str, listed: Sequence[Advertised], *, now: float) -> None:
         """This list was written on the resource's stream: its Unhealthy ids may soon be dropped."""
@@ -223,8 +225,8 @@ class DeviceTable:
     def units_of(self, resource: str, ids: Sequence[str]) -> tuple[tuple[str, Unit], ...]:
         """The units behind the ids of an Allocate.
 
-        An unhealthy device that is there is given out: health may change between the kubelet's choice and the
-        call, and a refusal rejects the pod for good.
+        An unhealthy device that is present is given out. Health may change between the kubelet's choice and the call,
+        and a refusal rejects the pod for good.
 
         Raises:
             UnknownDevice: not an id of the resource.
@@ -380,21 +382,26 @@ class DeviceTable:
         """What is in use under other names, ids and numbers than we list it. It takes long only when something has
         changed.
         """
-        usage = self._usage
-        grants = (usage.grants, usage.past, usage.lost)
-        looked_by = (*grants, usage.listing, usage.doubts, self._devices, self._ids)
-        if all(map(is_, looked_by, self._looked_by)):
+        if all(map(is_, self._looks_at(), self._looked_by)):
             return
-        self._looked_by = looked_by
-        if not any(of.all for of in grants):
+        usage = self._usage
+        if not (self._view.seen or usage.grants.all or usage.lost.all or usage.doubts):
             self._elsewhere, self._stale = _NOTHING_ELSEWHERE, _NOTHING_STALE
+            self._looked_by = self._looks_at()
             return
         present = tuple(device.unit for device in self._devices.values() if device.present and device.exclusive)
+        self._view = self._view.found(holdings.of_other_plugins(self._view.seen, present), boot=self._boot)
         owners = {(key[0], i): self._devices[key].unit for key, own in self._ids.items() for i, _ in own.listed()}
-        found = holdings.elsewhere(usage, owners.get, present, boot=self._boot)
+        found = holdings.elsewhere(self._view, owners.get, boot=self._boot)
         self._elsewhere = self._elsewhere if found == self._elsewhere else found
-        stale = holdings.stale(usage, present, boot=self._boot)
+        stale = holdings.stale(self._usage, present, boot=self._boot)
         self._stale = self._stale if stale == self._stale else stale
+        self._looked_by = self._looks_at()
+
+    def _looks_at(self) -> tuple[object, ...]:
+        usage = self._usage
+        grants = (usage.grants, usage.past, usage.lost, self._view.seen)
+        return *grants, usage.listing, usage.doubts, self._devices, self._ids
 
     @property
     def _usage(self) -> Usage:

@@ -40,12 +40,13 @@ _NO_GRANTS: Final = Grants()
 class Doubt(NamedTuple):
     """An id that neither List nor record shows, and that may still be in use. Times are monotonic seconds.
 
-    `last`: when it was handed out, or last shown. `shown`: it has been in List or record. `lacking`: when the first
-    List without it was begun, of those after `last`.
+    `last`: when it was handed out, or last shown. `shown`: it has been in List or record. `granted`: the device, of an
+    id that this process handed out. `lacking`: when the first List without it was begun, of those after `last`.
     """
 
     last: float
     shown: bool
+    granted: Granted | None = None
     lacking: float | None = None
 
 
@@ -87,7 +88,7 @@ class Usage:
         last = max(self.begun or 0.0, self.recorded or 0.0)
         gone = (key for key in self.listed_keys() if not after.shown(key))
         doubts = {**{key: Doubt(last, shown=True) for key in gone}, **self.doubts}
-        return after.with_doubts(doubts, read=None, resent=None)._keeping(())
+        return after.with_doubts(doubts, read=None, resent=None).keeping(())
 
     def read(self, grants: Grants, *, at: float, resent: float | None) -> "Usage":
         """After the record was read, which was begun at `at`. `resent`: when one of our lists was last sent."""
@@ -96,7 +97,7 @@ class Usage:
         gone = (key for key in self.grants.by_key if not after.shown(key)) if grants is not self.grants else ()
         doubts = {**{key: Doubt(self.recorded or at, shown=True) for key in gone}, **self.doubts}
         before = self.grants.all if grants is not self.grants else ()
-        return after.with_doubts(doubts, read=at, resent=resent)._keeping(before)
+        return after.with_doubts(doubts, read=at, resent=resent).keeping(before)
 
     def unreadable(self, problem: str) -> "Usage":
         """The record is there and tells nothing. What it told last counts until it can be read again."""
@@ -106,9 +107,9 @@ class Usage:
         """What an earlier process of this agent knew, until the record has been read."""
         return replace(self, grants=grants) if self.recorded is None else self
 
-    def handed_out(self, resource: str, ids: Iterable[str], *, now: float) -> "Usage":
+    def handed_out(self, given: Iterable[tuple[Key, Granted]], *, now: float) -> "Usage":
         """After an Allocate gave out these ids."""
-        doubts = {**self.doubts, **dict.fromkeys([(resource, i) for i in ids], Doubt(now, shown=False))}
+        doubts = {**self.doubts, **{key: Doubt(now, shown=False, granted=granted) for key, granted in given}}
         # a pod waits: `replace` takes five times as long
         return Usage(
             self.known,
@@ -133,13 +134,13 @@ class Usage:
                     left[key] = after
         return self if left == self.doubts else replace(self, doubts=left)
 
-    def _keeping(self, before: tuple[Grant, ...]) -> "Usage":
+    def keeping(self, before: tuple[Grant, ...]) -> "Usage":
         """`before`: grants of the record until now."""
         there, left = self.grants.by_key, (*self.past.all, *before)
         kept = tuple(
             grant
             for grant in left
-            if any(key not in there and (key in self.doubts or self._in_list(key)) for key in grant.keys())
+            if any(key not in there and (key in self.doubts or self._in_list(key)) for key in grant.keys)
         )
         return self if kept == self.past.all else replace(self, past=Grants(kept))
 
@@ -219,12 +220,8 @@ class Usage:
 
     def granted(self, key: Key) -> Granted | None:
         """Which device an id was when it was given away."""
-        return self.grants.of(key) or self.past.of(key) or self.lost.of(key)
-
-    def without_note(self) -> Iterator[Grant]:
-        """Answers of other plugins, of which an id may be in use."""
-        yield from self.grants.without_note()
-        yield from self.past.without_note()
+        doubt = self.doubts.get(key)
+        return (doubt.granted if doubt else None) or self.grants.of(key) or self.past.of(key) or self.lost.of(key)
 
     @property
     def looked(self) -> bool:

@@ -73,7 +73,7 @@ def test_companions_and_mounts_that_devices_share_come_once():
     assert (len(got.devices), len(got.mounts), got.cdi_devices) == (1, 1, ("v.com/c=all",))
 
 
-def test_of_two_nodes_at_one_container_path_the_first_device_wins_as_in_the_kubelet():
+def test_if_two_nodes_have_one_container_path_the_first_device_wins_as_in_the_kubelet():
     got = answer(
         device("b", nodes=(NodeGrant("/dev/b", "/dev/modem", "r", env="PORT"),)),
         device("a", nodes=(NodeGrant("/dev/a", "/dev/modem", "rw", env="PORT"),)),
@@ -123,7 +123,7 @@ def test_counts_restrict_an_entry_to_requests_of_that_size():
         ),
     ],
 )
-def test_a_request_of_a_size_that_is_not_allowed_is_refused_with_the_numbers(entry, size, message):
+def test_a_request_of_a_wrong_size_is_refused_with_the_allowed_numbers(entry, size, message):
     with pytest.raises(AllocationRefused) as refused:
         answer(*(device(f"d{n}") for n in range(size)), entry=entry)
     assert str(refused.value) == message

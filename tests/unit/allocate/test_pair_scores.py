@@ -157,7 +157,7 @@ def test_devices_with_equal_scores_are_one_group():
     assert affinity(ports, {}).scores == ((Level.HOST_BRIDGE,),)
 
 
-def test_partitions_are_near_to_those_of_their_gpu_and_as_far_from_others_as_the_gpu_is():
+def test_partitions_of_two_gpus_are_as_far_apart_as_the_gpus():
     whole = below_switches(4, per_switch=2, per_node=2)
     parts = {f"{g}-{n}": spot for g, spot in whole.items() for n in range(7)}
     links = named({(0, 2): 4})
@@ -179,11 +179,11 @@ def test_partitions_are_near_to_those_of_their_gpu_and_as_far_from_others_as_the
         {f"d{n}": chain(f"pci00{n:02x}:00", f"00{n:02x}:00:02.0", numa=n % 2) for n in range(MAX_GROUPS)},
     ],
 )
-def test_scores_that_say_no_more_than_numa_nodes_are_none(spots):
+def test_there_are_no_scores_if_they_say_no_more_than_numa_nodes(spots):
     assert affinity(spots, {}) is None
 
 
-def test_too_many_that_differ_are_left_to_numa_nodes():
+def test_there_are_no_scores_for_too_many_groups():
     def nodes(count: int) -> dict[str, Spot]:
         return {f"d{n}": chain(f"pci{n // 2:04x}:00", f"{n // 2:04x}:00:0{n % 2}.0", numa=None) for n in range(count)}
 

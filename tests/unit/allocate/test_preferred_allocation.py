@@ -53,7 +53,7 @@ def without(of: dict[str, Place], *used: str) -> list[str]:
         (TOPOLOGY, SHARED, ("a/0",), ((), 2), ["b/0", "c/0"]),  # without NUMA nodes it is Spread
     ],
 )
-def test_the_policies_choice(policy, of, used, asked, expected):
+def test_each_policy_chooses_these_ids(policy, of, used, asked, expected):
     """`used` is not available; `asked`: what the answer must include, and its size."""
     must, size = asked
     assert list(preferred(without(of, *used), must, size, policy=policy, places=of)) == expected
@@ -106,7 +106,7 @@ def test_every_answer_is_a_choice_of_the_right_size_whatever_the_order(question,
 
 
 def choices(question):
-    """Every answer that would be right in size, by brute force."""
+    """All answers of the right size, by brute force."""
     _, available, must, size = question
     rest = [i for i in available if i not in must]
     need = max(0, min(size - len(must), len(rest)))
@@ -115,7 +115,7 @@ def choices(question):
 
 @settings(deadline=None)
 @given(questions())
-def test_packed_uses_as_few_devices_as_can_be_and_is_no_worse_for_devices_it_is_on(question):
+def test_packed_uses_the_fewest_devices_also_with_must_include(question):
     of, available, must, size = question
     answer = preferred(available, must, size, policy=PACKED, places=of)
     assert len(set(devices_of(answer))) == min(len(set(devices_of(c))) for c in choices(question))
@@ -123,7 +123,7 @@ def test_packed_uses_as_few_devices_as_can_be_and_is_no_worse_for_devices_it_is_
 
 @settings(deadline=None)
 @given(questions())
-def test_spread_uses_as_many_devices_as_can_be(question):
+def test_spread_uses_the_most_devices(question):
     of, available, must, size = question
     answer = preferred(available, must, size, policy=SPREAD, places=of)
     assert len(set(devices_of(answer))) == max(len(set(devices_of(c))) for c in choices(question))
@@ -131,7 +131,7 @@ def test_spread_uses_as_many_devices_as_can_be(question):
 
 @settings(deadline=None)
 @given(questions())
-def test_topology_spans_as_few_numa_nodes_as_can_be(question):
+def test_topology_spans_the_fewest_numa_nodes(question):
     of, available, must, size = question
 
     def nodes(ids) -> int:

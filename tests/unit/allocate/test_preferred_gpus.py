@@ -1,4 +1,4 @@
-"""Which GPUs a container gets: on nodes as their makers build them, and against every other choice there is."""
+"""Which GPUs a container gets: on nodes of known makers, and compared with every other choice."""
 
 from collections import Counter
 from itertools import combinations
@@ -66,7 +66,7 @@ def choose(of: Affinity, size: int, *, used: tuple[int, ...] = (), must: tuple[i
         pytest.param(two_sockets, (1, 2), (), 2, (0, 3), id="sockets: one of each, when that is all there is"),
     ],
 )
-def test_the_set_that_a_node_gives(node, used, must, size, expected):
+def test_each_node_gives_this_set(node, used, must, size, expected):
     assert choose(node(), size, used=used, must=must) == expected
 
 
@@ -79,7 +79,7 @@ def test_the_set_that_a_node_gives(node, used, must, size, expected):
         (two_sockets, [(0, 1), (2, 3)]),
     ],
 )
-def test_jobs_of_two_that_come_one_after_the_other_leave_good_pairs_to_the_next(node, expected):
+def test_each_job_of_two_leaves_a_good_pair_to_the_next(node, expected):
     of = node()
     got: list[tuple[int, ...]] = []
     while 2 * len(got) < len(of.group_of):
@@ -109,7 +109,7 @@ def test_replicas_come_from_distinct_gpus(used, must, size, expected):
     assert preferred(free, must, size, policy=Policy.TOPOLOGY, places=REPLICAS, affinity=of) == expected
 
 
-def test_what_is_left_to_others_is_compared_where_the_device_it_must_have_makes_the_difference():
+def test_with_a_required_device_the_set_that_leaves_more_to_others_wins():
     scores = ((3, 3, 1, 1), (3, 0, 1001, 1), (1, 1001, 0, 3), (1, 1, 3, 3))
     of = Affinity(group_of={gpu(n): g for n, g in enumerate((0, 1, 0, 0, 2, 3, 3))}, scores=scores)
     # 0 1 4 scores the same, and leaves 2 3 and 5 6; this leaves 0 2 3
@@ -175,7 +175,7 @@ def questions(draw):
 
 
 def worth(of: Affinity, chosen: set[str], *, free: Counter[str], load: Counter[str]) -> tuple[int, int, int]:
-    """What is compared: score within, use by others, and what the other free devices keep among themselves."""
+    """The rank of a set: its pair scores, its use by others, and the pair scores that the other free devices keep."""
     inside = sum(of.between(a, b) for a, b in combinations(chosen, 2))
     left = [d for d, ids in free.items() if ids - (d in chosen) > 0]
     return inside, -sum(load[d] for d in chosen), sum(of.between(a, b) for a, b in combinations(left, 2))

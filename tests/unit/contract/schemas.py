@@ -1,4 +1,4 @@
-"""A CRD's schema held against dataclasses."""
+"""Compares a CRD's schema with dataclasses."""
 
 import dataclasses
 import types
@@ -11,7 +11,7 @@ from device_agent.contract.codec import camel
 
 
 def differences(cls: Any, schema: dict[str, Any], path: str) -> list[str]:
-    """Where type and schema say different things; the names are the JSON's."""
+    """The differences between a type and a schema, one line each, with the names in JSON."""
     if dataclasses.is_dataclass(cls):
         if schema.get("type") != "object":
             return [f"{path}: is no object in the CRD"]
@@ -35,7 +35,7 @@ def differences(cls: Any, schema: dict[str, Any], path: str) -> list[str]:
     if origin is Mapping:
         return [] if "additionalProperties" in schema else [f"{path}: is no map in the CRD"]
     if issubclass(cls, StrEnum):
-        # matchFields know two of the operators
+        # matchFields allows only two of the operators
         same = set(schema.get("enum", ())) == set(cls) or (".matchFields" in path and set(schema["enum"]) <= set(cls))
         return [] if same else [f"{path}: {sorted(cls)}, in the CRD {schema.get('enum')}"]
     kind = {str: "string", int: "integer", bool: "boolean"}[cls]

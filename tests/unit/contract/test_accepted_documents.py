@@ -1,4 +1,4 @@
-"""Whatever the check lets through can be served: no document that it accepts makes a later step fail."""
+"""Every document that the check accepts can be served: no later step fails."""
 
 import copy
 import json
@@ -75,7 +75,7 @@ EVERYTHING: dict[str, Any] = {
         },
     ],
 }
-"""Every field of the document, in a way that can be served."""
+"""A document that uses every field and can be served."""
 
 PIECES = [
     *("", "\x00", "\ud800", "\n", "é", "..", "/", "//", "{", "}", "{{", "[", "[!", "[z-a]", "*", "?", "\\", "=", ":"),
@@ -110,7 +110,7 @@ def edited(edits: list[tuple[tuple[Any, ...], Any]]) -> dict[str, Any]:
 
 @st.composite
 def documents(draw: st.DrawFn) -> dict[str, Any]:
-    """EVERYTHING with up to three values replaced, or written into."""
+    """EVERYTHING with up to three values replaced or extended."""
     edits = []
     for path in draw(st.lists(st.sampled_from(sorted(leaves(EVERYTHING), key=str)), max_size=3, unique=True)):
         before = at(EVERYTHING, path)
@@ -140,7 +140,7 @@ def roots() -> Iterator[Roots]:
 
 
 def serve(document: Document, roots: Roots) -> None:
-    """All that the agent does with a document, but for sockets."""
+    """Does everything that the agent does with a document, without sockets."""
     scanner = Scanner(roots)
     selection = select(document, scanner.scan(document), exists=scanner.exists)
     table = DeviceTable(document)
@@ -165,13 +165,13 @@ def serve(document: Document, roots: Roots) -> None:
     inventory.build(table.snapshot(), observed, identity=identity, limit=64 * 1024)
 
 
-def test_every_field_can_be_served(roots: Roots) -> None:
+def test_a_document_with_every_field_can_be_served(roots: Roots) -> None:
     serve(checked_document(json.dumps(EVERYTHING).encode()).document, roots)
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(content=documents())
-def test_a_document_that_is_accepted_can_be_served(roots: Roots, content: dict[str, Any]) -> None:
+def test_an_accepted_document_can_be_served(roots: Roots, content: dict[str, Any]) -> None:
     try:
         accepted = checked_document(json.dumps(content).encode())
     except ContractError as error:

@@ -1,4 +1,4 @@
-"""The contract: what the operator writes the agent reads, and what is wrong is said with the way to mend it."""
+"""The configuration document: the agent reads what the operator writes, and each mistake gets a line with a cure."""
 
 import fnmatch
 import json
@@ -32,7 +32,7 @@ def problems(*entries: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def test_what_is_dumped_is_parsed_back_and_equal_documents_give_equal_bytes():
+def test_a_dumped_document_is_parsed_back_and_dumped_to_equal_bytes():
     document = Document(
         (
             parse_resource(
@@ -66,7 +66,7 @@ def test_shared_resources_spread_by_default_and_exclusive_ones_follow_the_topolo
         (b"{", "not valid JSON"),
         (b"[" * 100_000, "nested too deeply"),
         (b"[]", "contract version None"),
-        (b'{"contractVersion": 2, "resources": []}', "contract version 2, this agent reads 1"),
+        (b'{"contractVersion": 2, "resources": []}', "contract version 2"),
         (b'{"contractVersion": 1}', "resources: is missing"),
         (b'{"contractVersion": 1, "resources": {}}', "resources: must be a list, not an object"),
         (b'{"contractVersion": 1, "resources": [{"name": "a/b"}]}', "resources[0].devices: is missing"),
@@ -76,7 +76,7 @@ def test_shared_resources_spread_by_default_and_exclusive_ones_follow_the_topolo
         ),
     ],
 )
-def test_another_shape_is_refused_with_its_path(raw: bytes, message: str):
+def test_a_document_of_a_wrong_shape_is_refused_with_the_path(raw: bytes, message: str):
     with pytest.raises(ContractError) as error:
         parse(raw)
     assert message in str(error.value)
@@ -91,12 +91,12 @@ def test_another_shape_is_refused_with_its_path(raw: bytes, message: str):
         ({"allocation": {"policy": "packed"}}, "r.allocation.policy: must be one of Packed, Spread, Topology"),
         ({"devices": [{"file": {}}]}, "r.devices[0].file: unknown field: did you mean files?"),
         ({"inject": {"mounts": [{"hostPath": "/a"}]}}, "r.inject.mounts[0].containerPath: is missing"),
-        ({"unit": "\ud800"}, "r.unit: must be text, and '\\ud800' at character 0 is none"),
-        ({"maxDevices": 2**63}, "r.maxDevices: is a number of more than 64 bits"),
+        ({"unit": "\ud800"}, "r.unit: has '\\ud800' at character 0"),
+        ({"maxDevices": 2**63}, "r.maxDevices: must be a number of at most 64 bits"),
         ({"a\nb": 1}, "r.'a\\nb': unknown field"),
     ],
 )
-def test_an_ill_typed_field_is_refused_with_its_path(fields: dict[str, Any], message: str):
+def test_a_field_of_a_wrong_type_is_refused_with_the_path(fields: dict[str, Any], message: str):
     with pytest.raises(ContractError) as error:
         parse_resource(entry(**fields), path="r")
     assert message in str(error.value)
@@ -138,7 +138,7 @@ def test_an_ill_typed_field_is_refused_with_its_path(fields: dict[str, Any], mes
         ({"sharing": {"maxPerContainer": -1}}, "spec.resources[0].sharing.maxPerContainer: -1 must be 1 or more"),
         ({"inject": {"env": [{"name": "1A", "value": ""}]}}, "no name of an environment variable"),
         ({"inject": {"env": [{"name": "A", "value": "{"}]}}, "single '{'"),
-        ({"inject": {"env": [{"name": "A", "value": "{}"}]}}, "no attribute name"),
+        ({"inject": {"env": [{"name": "A", "value": "{}"}]}}, "'{}' is not an attribute name"),
         ({"inject": {"env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]}}, "already set by"),
         ({"inject": {"mounts": [{"hostPath": "/opt/../etc", "containerPath": "/x"}]}}, "without '..'"),
         ({"inject": {"mounts": [{"hostPath": "/{name}", "containerPath": "/x"}]}}, "needs a literal directory"),
@@ -174,16 +174,16 @@ def test_an_ill_typed_field_is_refused_with_its_path(fields: dict[str, Any], mes
             "counts within one container",
         ),
         ({"inject": {"deviceNodes": [{"hostPath": "/dev/c{index}", "containerPath": "/dev/c"}]}}, "maxPerContainer: 1"),
-        ({"inject": {"env": [{"name": "A", "value": "{\n}"}]}}, "no attribute name"),
+        ({"inject": {"env": [{"name": "A", "value": "{\n}"}]}}, "is not an attribute name"),
     ],
 )
-def test_each_mistake_gets_one_line_that_says_how_to_mend_it(fields: dict[str, Any], message: str):
+def test_each_mistake_gets_one_line_with_the_path_and_the_cure(fields: dict[str, Any], message: str):
     found = problems(entry(**fields))
     assert any(message in line for line in found), found
     assert all("\n" not in line and line.startswith("spec.resources[0]") for line in found)
 
 
-def test_an_entry_without_sources_is_told_that_alone():
+def test_an_entry_without_sources_gets_only_that_problem():
     (line,) = problems(entry(devices=[], unit="colour", inject={"env": [{"name": "A", "value": "{uuid}"}]}))
     assert "devices: is empty" in line
 
@@ -217,7 +217,7 @@ UNCLOSED = "a[bc"
         ({"inject": {"deviceNodes": [{"own": UNCLOSED}]}}, "inject.deviceNodes[0].own"),
     ],
 )
-def test_a_set_that_is_not_closed_is_told(fields: dict[str, Any], path: str):
+def test_an_unclosed_bracket_in_a_glob_is_a_problem(fields: dict[str, Any], path: str):
     (line,) = problems(entry(**fields))
     assert line.startswith(f"spec.resources[0].{path}: '")
     assert "has a '[' without ']'" in line
@@ -237,7 +237,7 @@ def test_a_set_that_is_not_closed_is_told(fields: dict[str, Any], path: str):
         ("a]", "a]", False),
     ],
 )
-def test_a_set_is_closed_where_the_matcher_takes_it_for_one(glob: str, value: str, *, told: bool):
+def test_unclosed_brackets_are_found_by_the_rules_of_fnmatch(glob: str, value: str, *, told: bool):
     assert fnmatch.fnmatchcase(value, glob)
     assert globs.unclosed(glob) == told
 
@@ -259,14 +259,14 @@ def test_a_set_is_closed_where_the_matcher_takes_it_for_one(glob: str, value: st
         ({"inject": {"cdiDevices": ["nvidia.com/gpu={ci}"]}}, "inject.cdiDevices[0]"),
     ],
 )
-def test_whole_gpus_have_nothing_of_a_partition(fields: dict[str, Any], path: str):
+def test_attributes_of_mig_devices_are_refused_for_whole_gpus(fields: dict[str, Any], path: str):
     (line,) = problems({"name": "nvidia.com/gpu", "devices": [{"nvml": {"kind": "GPU"}}], **fields})
     assert line.startswith(f"spec.resources[0].{path}: devices of nvml: {{kind: GPU}} have no attribute ")
     assert line.endswith("; it belongs to nvml: {kind: MIG}")
 
 
 @pytest.mark.parametrize("beside", [[], [{"nvml": {"kind": "GPU"}}], [{"files": {"paths": ["/dev/kvm"]}}]])
-def test_partitions_have_what_they_are_told_apart_by(beside: list[dict[str, Any]]):
+def test_mig_devices_have_attributes_of_their_own(beside: list[dict[str, Any]]):
     devices = [{"nvml": {"kind": "MIG"}, "include": [MATCH]}, *beside]
     assert (
         problems({"name": "nvidia.com/{profile}", "devices": devices, "exclude": [MATCH], "unit": "parentUuid"}) == ()
@@ -293,7 +293,7 @@ def test_a_match_needs_a_value(fields: dict[str, Any], path: str):
     assert line.startswith(f"spec.resources[0].{path}.values: is empty, so nothing matches")
 
 
-def test_the_same_resource_twice_names_both_entries():
+def test_a_resource_name_used_twice_names_both_entries():
     (line,) = problems(entry(), entry())
     assert "spec.resources[1].name: example.com/dev is already the name of spec.resources[0]" in line
 
@@ -314,7 +314,7 @@ def test_the_same_resource_twice_names_both_entries():
         {"inject": {"mounts": [{"hostPath": "/opt/{name}", "containerPath": "/opt/{name}"}]}},
     ],
 )
-def test_what_is_right_has_no_problems(fields: dict[str, Any]):
+def test_a_correct_entry_has_no_problems(fields: dict[str, Any]):
     assert problems(entry(**fields)) == ()
 
 
@@ -326,7 +326,7 @@ def test_every_attribute_is_known_to_some_source_and_described():
     assert attributes.attribute_problem("pci.address", sources={"simulated"}) is not None
 
 
-def test_attribute_names_are_all_that_an_entry_mentions():
+def test_attribute_names_finds_every_attribute_of_an_entry():
     resource = parse_resource(
         entry(
             name="example.com/{attr.model}",
@@ -350,7 +350,7 @@ def test_templates_render_and_keep_literal_braces():
 
 @settings(deadline=None)
 @given(st.text())
-def test_any_text_is_a_template_or_a_template_error(text: str):
+def test_any_text_gives_a_template_or_a_template_error(text: str):
     try:
         template = parse_template(text)
     except TemplateError:
@@ -361,7 +361,7 @@ def test_any_text_is_a_template_or_a_template_error(text: str):
 
 @settings(deadline=None)
 @given(st.text(min_size=1), st.integers(0, 10_000), st.one_of(st.none(), st.text(min_size=1)))
-def test_ids_fit_the_kubelet_and_replicas_never_meet(value: str, index: int, entry: str | None):
+def test_ids_are_short_and_printable_and_replicas_differ_from_the_device(value: str, index: int, entry: str | None):
     device = names.device_id(value, entry=entry)
     assert 1 <= len(device) <= 63
     assert device.isascii()
@@ -379,7 +379,7 @@ def test_different_values_give_different_ids(values: list[str]):
 
 @settings(deadline=None)
 @given(st.text())
-def test_a_rendered_name_is_a_resource_name_or_refused(text: str):
+def test_a_name_made_from_any_text_is_valid_or_refused(text: str):
     try:
         name = names.resource_name_from(f"example.com/{text}")
     except ValueError:
@@ -394,7 +394,7 @@ def test_pool_objects_of_different_pools_never_share_a_name():
     assert len(longest) <= 63 + 9
 
 
-def test_a_document_is_json_an_admin_can_read():
+def test_a_dumped_document_has_camel_case_names_and_defaults():
     data = json.loads(dump(Document((parse_resource(entry(), path="r"),))))
     assert data["contractVersion"] == 1
     assert data["resources"][0]["sharing"] == {"replicas": 1, "maxPerContainer": 0, "perDevice": []}
@@ -422,12 +422,12 @@ def nvml(**health: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_health_rules_and_own_nodes_that_contradict_themselves(given: dict[str, Any], message: str):
+def test_wrong_health_rules_and_own_nodes_are_problems(given: dict[str, Any], message: str):
     (found,) = problems(given)
     assert message in found
 
 
-def test_health_rules_that_hold():
+def test_correct_health_rules_have_no_problems():
     good = nvml(
         unhealthyWhen=[{"attribute": "attr.state", "values": ["disabled"]}],
         removalGraceSeconds=0,
@@ -439,7 +439,7 @@ def test_health_rules_that_hold():
     assert "attr.state" in check.attribute_names(resource)
 
 
-def test_times_go_through_the_codec_in_utc_and_refuse_what_has_no_time_zone():
+def test_the_codec_writes_times_in_utc_and_refuses_times_without_a_zone():
     @dataclass(frozen=True)
     class Seen:
         at: datetime

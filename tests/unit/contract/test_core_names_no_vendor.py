@@ -1,4 +1,4 @@
-"""What the core does is the same for every driver: its code names none. (Examples in comments and docstrings may.)"""
+"""The core works the same for every driver, so its code names no vendor. Comments and docstrings may, as examples."""
 
 import io
 import re
@@ -13,14 +13,14 @@ VENDOR = re.compile(r"nvml|nvidia|xid|gpu|mig\b", re.IGNORECASE)
 
 
 def code(path: Path) -> str:
-    """The names and texts of a module, without comments and docstrings."""
+    """The identifiers and strings of a module, without comments and docstrings."""
     tokens = tokenize.generate_tokens(io.StringIO(path.read_text()).readline)
     kept = [t.string for t in tokens if t.type in (tokenize.NAME, tokenize.STRING) and not t.string.startswith('"""')]
     return " ".join(kept)
 
 
 @pytest.mark.parametrize("room", ["table", "allocate", "health", "store"])
-def test_no_vendor_is_named(room: str) -> None:
+def test_the_code_of_the_core_names_no_vendor(room: str) -> None:
     modules = sorted((AGENT / room).glob("*.py"))
     assert modules
     named = {path.name: VENDOR.findall(code(path)) for path in modules}

@@ -1,4 +1,4 @@
-"""The NodeDeviceInventory of the CRD and of the dataclasses: a field of the one alone would be dropped or refused."""
+"""The NodeDeviceInventory has the same fields in the CRD and in the dataclasses. Others would be dropped or refused."""
 
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ def test_the_crd_and_the_dataclasses_have_the_same_fields(part: str, cls: type):
     assert differences(cls, FIELDS[part], part) == []
 
 
-def test_lists_are_cut_where_the_crd_ends():
+def test_the_agents_limits_are_those_of_the_crd():
     assert STATUS["resources"]["maxItems"] == bounds.MAX_RESOURCES
     assert DEVICE["nodes"]["maxItems"] == bounds.MAX_NODES
     assert DEVICE["attributes"]["maxProperties"] == bounds.MAX_ATTRIBUTES
@@ -38,12 +38,12 @@ def test_lists_are_cut_where_the_crd_ends():
     assert STATUS["configError"]["maxLength"] >= bounds.MAX_STATUS_TEXT
 
 
-def test_every_reason_fits():
+def test_every_reason_fits_into_its_field():
     most = min(row["items"]["properties"]["reason"]["maxLength"] for row in (STATUS["devices"], STATUS["excluded"]))
     assert max(map(len, [*NodeReason, *ExclusionReason])) <= most
 
 
-def test_what_is_written_is_read():
+def test_a_written_status_is_read_back():
     device = InventoryDevice(
         id="a",
         resource="e.com/x",
@@ -58,7 +58,7 @@ def test_what_is_written_is_read():
     assert read_status(encode(status)) == status
 
 
-def test_fields_and_words_of_a_newer_agent_are_passed_over():
+def test_unknown_fields_are_skipped_and_unknown_reasons_kept():
     row = {"id": "a", "resource": "e.com/x", "health": "Unhealthy", "reason": "Cordoned", "offered": False}
     status = read_status({"poolName": "p", "trend": {"x": 1}, "devices": [row]})
     assert status.devices == (
@@ -78,19 +78,19 @@ def test_fields_and_words_of_a_newer_agent_are_passed_over():
         ([], "status: must be an object"),
     ],
 )
-def test_what_cannot_be_read_is_named_by_its_path(given: Any, path: str):
+def test_an_unreadable_field_is_named_by_its_path(given: Any, path: str):
     with pytest.raises(ShapeError) as error:
         read_status(given)
     assert str(error.value).startswith(path)
 
 
-def test_devices_are_counted_whatever_was_cut():
+def test_totals_include_what_was_cut_from_the_lists():
     row = {"name": "e.com/x", "devices": 2}
     assert read_status({"resources": [row]}).totals.devices == 2
     assert read_status({"resources": [row], "resourcesOmitted": 1, "summary": {"devices": 9}}).totals.devices == 9
 
 
-def test_how_many_devices_a_cut_list_lacks_is_known_by_their_counts():
+def test_the_number_of_devices_cut_from_the_list_follows_from_the_counts():
     row = {"name": "e.com/x", "devices": 9, "healthy": 6, "unknown": 2}
     device = {"id": "a", "resource": "e.com/x", "health": "Unhealthy"}
     status = read_status({"resources": [row], "devices": [device], "devicesOmitted": 8})

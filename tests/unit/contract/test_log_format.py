@@ -1,4 +1,4 @@
-"""Log lines, the same of both programs."""
+"""The format of log lines, the same for operator and agent."""
 
 import json
 import logging
@@ -27,7 +27,7 @@ def as_text(made: logging.LogRecord) -> str:
     return LogFormatter(style="text").format(made)
 
 
-def test_a_line_is_a_constant_message_and_fields() -> None:
+def test_a_line_has_a_message_and_fields() -> None:
     made = record(resource="example.com/a", error="two words", ids=3, ok=True)
     assert as_text(made) == (
         '1970-01-01T00:00:00.000Z info    x: registered resource=example.com/a error="two words" ids=3 ok=True'
@@ -45,7 +45,7 @@ def test_a_line_is_a_constant_message_and_fields() -> None:
 
 
 @pytest.mark.parametrize("value", ["a\nb", 'say "x"', "a=b", "", "a b", "\x1b[2J", "\u2028"])
-def test_a_value_cannot_pass_for_another_field_or_line(value: str) -> None:
+def test_a_value_cannot_look_like_another_field_or_line(value: str) -> None:
     line = as_text(record(error=value, after=1))
     assert len(line.splitlines()) == 1 or not value.isprintable()
     assert "\n" not in line
@@ -54,7 +54,7 @@ def test_a_value_cannot_pass_for_another_field_or_line(value: str) -> None:
     assert ' error="' in line
 
 
-def test_a_defect_brings_its_traceback_last() -> None:
+def test_the_traceback_of_a_defect_comes_last() -> None:
     try:
         int("boom")
     except ValueError:
@@ -65,7 +65,7 @@ def test_a_defect_brings_its_traceback_last() -> None:
     assert as_text(made).splitlines()[1] == "Traceback (most recent call last):"
 
 
-def test_what_is_no_text_or_number_is_not_shown_and_a_field_replaces_no_other() -> None:
+def test_objects_are_not_shown_and_extras_cannot_replace_the_fixed_fields() -> None:
     line = as_json(record(settings=object(), none=None, level="mine", time="mine", logger="mine", traceback="mine"))
     assert line == {"time": "1970-01-01T00:00:00.000Z", "level": "info", "logger": "x", "message": "registered"}
 
@@ -77,7 +77,7 @@ def test_each_level_has_its_word() -> None:
     assert as_json(record(levelno=5, levelname="TRACE"))["level"] == "trace"
 
 
-def test_the_operations_page_has_every_field_and_level() -> None:
+def test_the_operations_page_lists_every_field_and_level() -> None:
     told = (DOCS / "operations.md").read_text().partition("\n## Logs\n")[2].partition("\n## ")[0]
     rows = set(re.findall(r"^\| `(\w+)` \|", told, re.MULTILINE))
     assert rows == {log_format.TIME, log_format.LEVEL, log_format.LOGGER, log_format.MESSAGE, log_format.TRACEBACK}

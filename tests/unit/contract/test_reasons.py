@@ -1,4 +1,4 @@
-"""Every word that agent and operator say stands in the guides with its meaning, and the guides know no other."""
+"""The guides list every reason of agent and operator with its meaning, and no other reason."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ from device_agent.contract import reasons
 
 CHECKOUT = Path(__file__).parents[3]
 GUIDES = [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").glob("*.md"))]
-GUIDES.remove(CHECKOUT / "docs" / "decisions.md")  # it speaks of the code, whose classes look like reasons
+GUIDES.remove(CHECKOUT / "docs" / "decisions.md")  # it names classes of the code, which look like reasons
 PAGE = (CHECKOUT / "docs" / "troubleshooting.md").read_text()
 WORDS = [cls for cls in vars(reasons).values() if isinstance(cls, type) and issubclass(cls, reasons.Word) and list(cls)]
 CAMEL = re.compile(r"`([A-Z][a-z0-9]+(?:[A-Z][A-Za-z0-9]*)+)`")
@@ -19,9 +19,9 @@ KUBERNETES = {
     "CreateContainerConfigError", "DaemonSet", "FailedCreatePodSandBox", "TopologyAffinityError",
     "UnexpectedAdmissionError",
 }  # fmt: skip
-"""What Kubernetes says or has, not we."""
+"""Names and reasons of Kubernetes."""
 LOGGED = {"StreamEnded"}
-"""Causes of a registration, in the agent's log."""
+"""Causes of a registration. They are only in the agent's log."""
 
 
 def api_words() -> set[str]:
@@ -44,12 +44,12 @@ def api_words() -> set[str]:
     return found
 
 
-def test_there_are_words_for_devices_exclusions_nodes_and_conditions():
+def test_the_classes_of_reasons_are_found():
     assert {"DeviceReason", "ExclusionReason", "NodeReason", "ConditionReason"} <= {cls.__name__ for cls in WORDS}
 
 
 @pytest.mark.parametrize("words", WORDS, ids=lambda cls: cls.__name__)
-def test_every_word_stands_in_the_guide_with_its_meaning(words: type[reasons.Word]):
+def test_troubleshooting_lists_every_reason_with_its_meaning(words: type[reasons.Word]):
     _, begun, rest = PAGE.partition(f"<!-- {words.__name__}: ")
     rows = dict(
         re.findall(r"^\| `(\w+)` \| (.*) \|$", rest.partition(f"<!-- end of {words.__name__} -->")[0], re.MULTILINE)
@@ -61,7 +61,7 @@ def test_every_word_stands_in_the_guide_with_its_meaning(words: type[reasons.Wor
 
 
 @pytest.mark.parametrize("words", WORDS, ids=lambda cls: cls.__name__)
-def test_a_meaning_is_a_line_that_a_table_can_hold(words: type[reasons.Word]):
+def test_a_meaning_fits_into_a_table_and_has_short_sentences(words: type[reasons.Word]):
     for word in words:
         assert word.meaning.endswith("."), word
         assert "\n" not in word.meaning
@@ -70,13 +70,13 @@ def test_a_meaning_is_a_line_that_a_table_can_hold(words: type[reasons.Word]):
 
 
 @pytest.mark.parametrize("words", WORDS, ids=lambda cls: cls.__name__)
-def test_a_word_is_found_by_its_value_and_is_camel_case(words: type[reasons.Word]):
+def test_a_reason_is_found_by_its_value_and_is_camel_case(words: type[reasons.Word]):
     for word in words:
         assert words(str(word)) is word
         assert re.fullmatch(r"(?:[A-Z][a-z0-9]*)+", word)
 
 
-def test_the_guides_name_no_reason_that_does_not_exist():
+def test_the_guides_name_only_existing_reasons():
     known = {str(word) for cls in WORDS for word in cls} | api_words() | KUBERNETES | LOGGED
     unknown = {
         f"{path.name}: {word}" for path in GUIDES for word in CAMEL.findall(path.read_text()) if word not in known
@@ -84,7 +84,7 @@ def test_the_guides_name_no_reason_that_does_not_exist():
     assert unknown == set()
 
 
-def test_the_links_of_the_meanings_lead_to_headings():
+def test_links_in_meanings_lead_to_existing_headings():
     for cls in WORDS:
         for word in cls:
             for page, anchor in re.findall(r"docs/([a-z-]+\.md)#([a-z0-9-]+)", word.meaning):

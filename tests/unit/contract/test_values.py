@@ -1,4 +1,4 @@
-"""Values behave as those of the standard decorator, which type checkers take them for."""
+"""Our `dataclass` behaves as the standard decorator, which type checkers see in its place."""
 
 import copy
 import dataclasses
@@ -80,7 +80,7 @@ CALLS = st.one_of(
 
 
 def outcome(work: Callable[[], object]) -> object:
-    """What comes of it, or the kind of error."""
+    """The result of the call, or the type of its error."""
     try:
         return work()
     except (TypeError, ValueError, AttributeError) as error:
@@ -88,7 +88,7 @@ def outcome(work: Callable[[], object]) -> object:
 
 
 def told(made: Any) -> object:
-    """All that a value says of itself."""
+    """The text, fields, hash and dict of a value."""
     if isinstance(made, type):
         return made
     fields = {f.name: getattr(made, f.name) for f in dataclasses.fields(made)}
@@ -96,7 +96,7 @@ def told(made: Any) -> object:
 
 
 @given(CALLS, CALLS)
-def test_a_value_is_what_the_standard_decorator_would_make(first: Any, second: Any) -> None:
+def test_values_equal_those_of_the_standard_decorator(first: Any, second: Any) -> None:
     pairs = []
     for classes in (OURS, STANDARD):
         one, other = (outcome(lambda c=call, k=classes: k[c[0]](*c[1], **c[2])) for call in (first, second))
@@ -105,7 +105,7 @@ def test_a_value_is_what_the_standard_decorator_would_make(first: Any, second: A
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_the_class_tells_the_same_of_itself(name: str) -> None:
+def test_classes_have_the_attributes_of_standard_dataclasses(name: str) -> None:
     ours, standard = OURS[name], STANDARD[name]
     assert ours.__match_args__ == standard.__match_args__
     assert ours.__slots__ == standard.__slots__
@@ -115,7 +115,7 @@ def test_the_class_tells_the_same_of_itself(name: str) -> None:
 
 
 @pytest.mark.parametrize("classes", [OURS, STANDARD], ids=["ours", "standard"])
-def test_nothing_of_a_value_can_change(classes: dict[str, type]) -> None:
+def test_a_value_cannot_be_changed(classes: dict[str, type]) -> None:
     made = classes["Plain"](1)
     for work in (lambda: setattr(made, "a", 2), lambda: delattr(made, "a")):
         with pytest.raises(dataclasses.FrozenInstanceError):
@@ -125,12 +125,12 @@ def test_nothing_of_a_value_can_change(classes: dict[str, type]) -> None:
     assert copy.copy(made) == copy.deepcopy(made) == made
 
 
-def test_a_value_compares_with_its_own_class_alone() -> None:
+def test_a_value_only_equals_values_of_its_own_class() -> None:
     assert OURS["Plain"](1) != STANDARD["Plain"](1)
     assert OURS["Plain"].__eq__(OURS["Plain"](1), 1) is NotImplemented
 
 
-def test_frozen_classes_of_the_agent_are_made_this_way() -> None:
+def test_the_agent_uses_our_decorator_for_frozen_classes() -> None:
     found = 0
     for path in AGENT.rglob("*.py"):
         text = path.read_text()
@@ -142,7 +142,7 @@ def test_frozen_classes_of_the_agent_are_made_this_way() -> None:
     assert found > 20
 
 
-def test_a_field_may_have_any_name_that_a_parameter_of_the_made_method_may_have() -> None:
+def test_field_names_do_not_collide_with_names_in_the_made_init() -> None:
     @values.dataclass(frozen=True, slots=True)
     class Named:
         absent: tuple[int, ...] = dataclasses.field(default_factory=tuple)

@@ -1,4 +1,4 @@
-"""What one object of a tree does concerns that object alone: the others are found, and following scans go on."""
+"""A broken object affects only itself: the others are found, and later scans go on."""
 
 import json
 import logging
@@ -66,7 +66,7 @@ def replace(path: Path, make: Callable[[Path], object]) -> None:
 
 
 def chain(path: Path, length: int = 500) -> None:
-    """`path` leads to what it led to before, but over `length` more links."""
+    """Makes `path` lead to its old target over `length` more links."""
     target = path.readlink()
     path.unlink()
     for i in range(length):
@@ -136,7 +136,7 @@ BROKEN: dict[str, tuple[Callable[[HostTreeBuilder], object], dict[str, str]]] = 
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_what_cannot_be_read_is_left_out_with_its_path_and_the_others_are_found(tmp_path: Path, case: str):
+def test_an_unreadable_device_is_left_out_with_its_path_and_the_others_are_found(tmp_path: Path, case: str):
     host, (breaks, expected) = build(tmp_path), BROKEN[case]
     breaks(host)
     scanner = Scanner(host.roots)
@@ -165,7 +165,7 @@ def test_a_link_target_of_1100_parts_leads_where_it_does_for_the_kernel(tmp_path
 
 
 @pytest.mark.parametrize("name", ["a\nb", os.fsdecode(b"m\xff"), "m\x1b[31m", "m" * 255])
-def test_a_strange_name_is_found_or_left_out_and_breaks_nothing(tmp_path: Path, name: str):
+def test_a_device_with_a_strange_name_is_found_or_left_out(tmp_path: Path, name: str):
     host = build(tmp_path)
     host.obj(f"devices/virtual/misc/{name}", "misc", devname=f"dev-{len(name)}")
     host.node(f"m{name[:200]}")
@@ -177,7 +177,7 @@ def test_a_strange_name_is_found_or_left_out_and_breaks_nothing(tmp_path: Path, 
     json.dumps(scanned).encode()
 
 
-def test_a_device_below_a_function_that_cannot_be_read_is_found_without_its_attributes(tmp_path: Path):
+def test_a_device_below_an_unreadable_function_is_found_without_the_functions_attributes(tmp_path: Path):
     host = build(tmp_path)
     tty = host.obj(f"{FUNCTION}/tty/ttyX0", "tty", devname="ttyX0")
     (host.sys / FUNCTION / "vendor").unlink()
@@ -190,7 +190,7 @@ def test_a_device_below_a_function_that_cannot_be_read_is_found_without_its_attr
     assert not any(name.startswith("pci.") for name in find.attributes)
 
 
-def test_a_group_with_a_function_that_cannot_be_read_is_not_given_away(tmp_path: Path):
+def test_an_iommu_group_with_an_unreadable_function_is_not_offered(tmp_path: Path):
     host = HostTreeBuilder(tmp_path)
     host.pci("0000:00:01.0", "10de:20b5", driver="vfio-pci", group=1)
     other = host.pci("0000:00:01.1", "10de:10f0", driver="snd_hda_intel", group=1)
@@ -203,7 +203,7 @@ def test_a_group_with_a_function_that_cannot_be_read_is_not_given_away(tmp_path:
     }
 
 
-def test_a_function_that_cannot_be_read_is_no_news_for_an_entry_of_other_addresses(tmp_path: Path):
+def test_an_unreadable_function_is_not_reported_to_an_entry_of_other_addresses(tmp_path: Path):
     host = build(tmp_path)
     (host.sys / FUNCTION / "vendor").unlink()
     fields = {"name": "example.com/x", "devices": [{"pci": {"addresses": ["0000:00:01.0"]}}]}
@@ -223,7 +223,7 @@ class FailingSource:
         raise ZeroDivisionError
 
 
-def test_a_source_that_fails_concerns_its_entries_alone_and_its_traceback_is_logged_once(
+def test_a_failing_source_affects_only_its_entries_and_is_logged_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     host = build(tmp_path)
@@ -243,7 +243,7 @@ def test_a_source_that_fails_concerns_its_entries_alone_and_its_traceback_is_log
     }
 
 
-def test_a_defect_at_one_object_concerns_that_object_alone(
+def test_a_defect_at_one_object_affects_only_that_object(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     host = build(tmp_path)
@@ -299,7 +299,7 @@ KINDS = st.one_of(
 
 
 def damage(root: Path, place: str, kind: str, content: bytes | str | None) -> None:
-    """Puts something else in the place of what a tree has there; what the file system refuses cannot be in a tree."""
+    """Replaces an object of a tree. What the file system refuses cannot be in a tree, and is skipped."""
     path = root / place
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

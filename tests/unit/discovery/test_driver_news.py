@@ -1,4 +1,4 @@
-"""News of a driver library on their way to the table and to whoever is told."""
+"""News of a driver library reach the table and the listeners."""
 
 from device_agent.discovery.driver_news import DriverNews
 from device_agent.health.news import Answer, Check, Look
@@ -7,7 +7,7 @@ from unit.health.news import HARMLESS_XID, RESET_XID
 from unit.table.samples import NAME
 
 
-def test_faults_of_programs_wake_nobody() -> None:
+def test_faults_that_matter_to_no_entry_cause_no_call() -> None:
     gpus, told = Gpus(gpu(0), gpu(1)), list[frozenset[str]]()
     news = DriverNews(gpus.table, changed=told.append, found=lambda: None)
     news.fault(xid_fault(HARMLESS_XID))
@@ -18,7 +18,7 @@ def test_faults_of_programs_wake_nobody() -> None:
     assert told == [{NAME}], "it is known"
 
 
-def test_each_look_is_told_and_its_links_count() -> None:
+def test_each_look_is_passed_on_and_its_links_are_used() -> None:
     gpus, told = Gpus(gpu(0), gpu(1)), list[frozenset[str]]()
     news = DriverNews(gpus.table, changed=told.append, found=lambda: None)
     good = dict.fromkeys(("GPU-0", "GPU-1"), Check(Answer.GOOD))

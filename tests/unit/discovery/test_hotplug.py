@@ -1,4 +1,4 @@
-"""Uevents: what the kernel's messages say, and that they become hints."""
+"""Uevents: how the kernel's messages are parsed and become hints."""
 
 import asyncio
 import errno
@@ -81,7 +81,7 @@ def scripted() -> Iterator[Scripted]:
         scripted.other.close()
 
 
-async def test_a_burst_is_one_hint_and_what_comes_later_another(scripted: Scripted):
+async def test_a_burst_is_one_hint_and_a_later_event_is_another(scripted: Scripted):
     hints: asyncio.Queue[None] = asyncio.Queue()
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
         task = group.create_task(scripted.hints(lambda: hints.put_nowait(None), settle=0.05))
@@ -130,7 +130,7 @@ async def test_an_overflow_is_a_hint(scripted: Scripted):
         task.cancel()
 
 
-def test_what_another_process_sends_is_not_the_kernels_word(scripted: Scripted):
+def test_messages_of_other_processes_are_ignored(scripted: Scripted):
     scripted.send("usb", sender=4711)
     scripted.send("usb")
     assert [event and event.subsystem for event in scripted.waiting()] == ["usb"]
@@ -146,11 +146,11 @@ def test_what_another_process_sends_is_not_the_kernels_word(scripted: Scripted):
         (None, True),
     ],
 )
-def test_the_kernels_bookkeeping_is_no_news(event: Uevent | None, *, news: bool):
+def test_the_kernels_bookkeeping_is_ignored(event: Uevent | None, *, news: bool):
     assert is_news(event) is news
 
 
-async def test_a_broken_socket_ends_the_hints_with_its_error(scripted: Scripted):
+async def test_a_broken_socket_raises_its_error(scripted: Scripted):
     scripted.fail(errno.EBADF)
     async with asyncio.timeout(10):
         with pytest.raises(OSError, match=os.strerror(errno.EBADF)):
@@ -176,7 +176,7 @@ def loop_device(number: int) -> Iterator[None]:
             fcntl.ioctl(control, LOOP_CTL_REMOVE, number)
 
 
-async def test_a_real_device_that_comes_and_goes_is_told_by_the_kernel():
+async def test_a_real_device_that_comes_and_goes_gives_hints():
     with UeventSocket() as events:
         hints: asyncio.Queue[None] = asyncio.Queue()
         async with asyncio.timeout(10), asyncio.TaskGroup() as group:

@@ -1,4 +1,4 @@
-"""Nodes that come and go without a word of the kernel."""
+"""Nodes that appear and disappear without a kernel event."""
 
 import asyncio
 import contextlib
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from device_agent.contract.document import DeviceEntry, DeviceNode, Document, Inject, NvmlSource, Resource
 from device_agent.discovery.companions import NodeWatch
-from device_agent.nvml.nvidia import NvidiaDriver
+from device_agent.nvml.setup import Door
 from device_agent.runtime.settings import Settings
 
 SETTINGS = Settings(config_poll=60, hint_coalesce=0.001)
@@ -22,9 +22,7 @@ class Watched:
         self.dev = dev
         self.hints = 0
         self.looks = 0
-        self.watch = NodeWatch(
-            dev, changed=self._hint, settings=settings, of_drivers={NvidiaDriver.kind: NvidiaDriver.nodes}
-        )
+        self.watch = NodeWatch(dev, changed=self._hint, settings=settings, of_drivers={Door.kind: Door.nodes})
         self._look, self.watch._there = self.watch._there, self._counted
 
     def _hint(self) -> None:
@@ -121,7 +119,7 @@ async def test_an_edit_is_followed(watched: Watched) -> None:
     await watched.hinted(after=before)
 
 
-async def test_nodes_that_came_while_the_watch_began_are_a_hint(watched: Watched) -> None:
+async def test_nodes_that_exist_when_the_watch_begins_are_a_hint(watched: Watched) -> None:
     (watched.dev / "kvm").touch()
     watched.watch.follow(companions("/dev/kvm"))
     await watched.hinted(after=0)

@@ -63,7 +63,7 @@ def test_a_captured_tree_is_scanned_to_json(host: HostTreeBuilder, tmp_path: Pat
         ('{"contractVersion": 1, "resources": [{"name": "x", "devices": [{"pci": {}}]}]}', "needs a domain"),
     ],
 )
-def test_a_configuration_of_no_use_is_told_on_stderr_without_a_traceback(
+def test_an_unusable_configuration_is_reported_on_stderr_without_a_traceback(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str | None, text: str
 ):
     path = tmp_path / "config.json"
@@ -76,9 +76,7 @@ def test_a_configuration_of_no_use_is_told_on_stderr_without_a_traceback(
     assert captured.out == ""
 
 
-def test_a_name_that_is_no_text_is_printed_all_the_same(
-    host: HostTreeBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_name_that_is_not_utf8_is_printed(host: HostTreeBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     host.node(os.fsdecode(b"tty\xff"))
     printed = io.BytesIO()
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(printed, encoding="utf-8", write_through=True))
@@ -88,20 +86,20 @@ def test_a_name_that_is_no_text_is_printed_all_the_same(
     assert (excluded["reason"], excluded["id"]) == ("UnsafeValue", "/dev/tty\udcff")
 
 
-def test_a_configuration_nested_too_deeply_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_configuration_that_is_nested_too_deeply_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     (tmp_path / "config.json").write_bytes(b"[" * 100_000)
     assert scan.run(tmp_path / "config.json", tmp_path) == scan.EXIT_CONFIG
     assert "nested too deeply" in capsys.readouterr().err
 
 
-def test_a_root_without_the_nodes_file_systems_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_root_without_sys_and_dev_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     path = config(tmp_path, {"name": "example.com/x", "devices": [{"pci": {}}]})
     assert scan.run(path, tmp_path / "nowhere") == scan.EXIT_CONFIG
     assert f"there is neither sys nor dev in {tmp_path / 'nowhere'}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", ["fifo", "device", "folder", "link to a device"])
-def test_a_configuration_that_is_no_file_is_refused_and_not_opened(
+def test_a_configuration_that_is_not_a_regular_file_is_not_opened(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
 ):
     path = tmp_path / "config.json"
@@ -150,7 +148,7 @@ def test_an_entry_that_finds_nothing_says_where_it_has_looked_for_each_source(ho
         {"name": "example.com/c", "devices": [{"sysfs": {"subsystem": "no_such_class"}}]},
     ]
     assert scan.scan_json(document(*entries), host.roots)["excluded"] == [
-        nothing("a", "sysfs", "nothing of misc is named kwm or kvn*"),
+        nothing("a", "sysfs", "misc has no device named kwm or kvn*"),
         nothing("a", "files", "no device file matches /dev/nothere* or /dev/neither", number=1),
         nothing("c", "sysfs", "nothing in /sys/class/no_such_class or /sys/bus/no_such_class/devices: "
                 "is the name right?"),
@@ -186,7 +184,7 @@ def test_the_node_null_of_this_machine_is_found_with_its_sysfs_object():
     assert device.attributes == {"name": "null", "path": "/dev/null", "subsystem": "mem"}
 
 
-def test_a_node_made_by_hand_is_a_device_of_its_own_whatever_its_number(tmp_path: Path):
+def test_a_node_made_by_hand_is_a_device_of_its_own(tmp_path: Path):
     (tmp_path / "dev").mkdir()
     (tmp_path / "sys").symlink_to("/sys")
     for name in ("null", "unit0", "unit1"):
@@ -202,7 +200,7 @@ def test_a_node_made_by_hand_is_a_device_of_its_own_whatever_its_number(tmp_path
     }
 
 
-def test_every_misc_device_of_this_machine_has_the_node_that_its_number_leads_back_from():
+def test_every_misc_device_of_this_machine_has_its_own_node():
     findings = REAL.scan(document({"name": "example.com/misc", "devices": [{"sysfs": {"subsystem": "misc"}}]}))
     devices = findings.by_entry[0][0]
     assert {d.name for d in devices} == {p.name for p in Path("/sys/class/misc").iterdir()}

@@ -72,7 +72,7 @@ def test_the_fields_of_a_pci_source_are_globs_and_all_must_match(
     assert list(found(host, {"pci": source})) == addresses
 
 
-def test_a_gpu_has_its_drm_nodes_and_a_bridge_has_none_of_them(host: HostTreeBuilder):
+def test_a_gpu_has_its_drm_nodes_and_the_bridge_above_has_none(host: HostTreeBuilder):
     bridge = host.pci("0000:00:01.0", "8086:460d", pci_class="060400", driver="pcieport")
     gpu = host.pci("0000:03:00.0", "1002:74a1", pci_class="038000", driver="amdgpu", numa=1, below=bridge)
     card = host.obj(f"{gpu}/drm/card0", "drm", devname="dri/card0")
@@ -90,7 +90,7 @@ def test_a_gpu_has_its_drm_nodes_and_a_bridge_has_none_of_them(host: HostTreeBui
     assert render.numa_node == 1
 
 
-def test_a_function_without_a_driver_does_not_take_the_bridges(host: HostTreeBuilder):
+def test_a_function_without_a_driver_does_not_get_the_bridges_driver(host: HostTreeBuilder):
     bridge = host.pci("0000:00:01.0", "8086:460d", pci_class="060400", driver="pcieport", numa=0)
     host.pci("0000:03:00.0", "1002:74a1", below=bridge)
     device = found(host, {"pci": {"ids": ["1002:*"]}})["0000:03:00.0"]
@@ -149,7 +149,7 @@ def test_without_an_iommu_the_group_node_is_named_so(host: HostTreeBuilder):
 @pytest.mark.parametrize(
     ("group", "text"), [(12, "/dev/vfio/12, /dev/vfio/vfio of IOMMU group 12"), (None, "no IOMMU group")]
 )
-def test_a_function_on_vfio_without_its_node_says_so(host: HostTreeBuilder, group: int | None, text: str):
+def test_a_function_on_vfio_without_its_node_has_a_problem(host: HostTreeBuilder, group: int | None, text: str):
     host.pci("0000:01:00.0", "10de:20b5", driver="vfio-pci", group=group)
     device = found(host, {"pci": {}})["0000:01:00.0"]
     assert device.nodes == ()
@@ -158,7 +158,7 @@ def test_a_function_on_vfio_without_its_node_says_so(host: HostTreeBuilder, grou
     assert text in device.problem[1]
 
 
-def test_every_function_of_the_node_is_in_the_iommu_groups_whatever_was_asked_for(host: HostTreeBuilder):
+def test_iommu_groups_contain_every_function_of_the_node(host: HostTreeBuilder):
     host.pci("0000:01:00.0", "10de:20b5", driver="vfio-pci", group=1)
     host.pci("0000:01:00.1", "10de:10f0", driver="snd_hda_intel", group=1)
     host.pci("0000:02:00.0", "8086:1521", driver="igb", group=2)
@@ -259,7 +259,7 @@ def test_two_paths_to_one_node_are_one_device_under_the_first_name(host: HostTre
         (b"\n", None),
     ],
 )
-def test_a_serial_number_from_a_stranger_is_made_plain(host: HostTreeBuilder, serial: bytes, text: str | None):
+def test_a_serial_number_from_hardware_is_made_safe(host: HostTreeBuilder, serial: bytes, text: str | None):
     serial_adapter(host, "1-2", "ttyUSB0", serial)
     device = found(host, {"sysfs": {"subsystem": "tty"}})["ttyUSB0"]
     assert device.attributes.get("usb.serial") == text
@@ -306,15 +306,14 @@ def test_misc_devices_have_the_node_that_the_kernel_names(host: HostTreeBuilder)
     assert by_file.sysfs_path == "devices/virtual/misc/tun"
 
 
-def test_an_announced_node_that_is_not_in_dev_is_a_problem_of_that_device_alone(host: HostTreeBuilder):
+def test_a_node_that_is_missing_in_dev_is_a_problem_of_its_device_only(host: HostTreeBuilder):
     host.obj("devices/virtual/misc/kvm", "misc", devname="kvm", present=False)
     host.obj("devices/virtual/misc/fuse", "misc", devname="fuse")
     devices = found(host, {"sysfs": {"subsystem": "misc"}})
     assert devices["fuse"].problem is None
-    assert devices["kvm"].problem == (
-        "DeviceNodeMissing",
-        "/dev/kvm is announced by the kernel and does not exist in /dev",
-    )
+    reason, message = devices["kvm"].problem
+    assert reason == "DeviceNodeMissing"
+    assert "/dev/kvm" in message
     assert devices["kvm"].nodes == ()
 
 
@@ -332,7 +331,7 @@ def test_a_directory_is_one_device_with_the_nodes_below_it(host: HostTreeBuilder
     assert devices["1"].attributes == {"name": "1", "index": "1", "path": "/dev/rngd/1"}
 
 
-def test_a_directory_of_one_function_is_placed_there_and_one_of_two_is_nowhere(host: HostTreeBuilder):
+def test_a_directory_with_nodes_of_one_function_has_its_place_and_of_two_has_none(host: HostTreeBuilder):
     bridge = host.pci("0000:00:01.0", "8086:460d", pci_class="060400")
     for i in (0, 1):
         gpu = host.pci(f"0000:0{i + 1}:00.0", "1002:74a1", below=bridge)
@@ -388,7 +387,7 @@ def test_only_files_that_the_configuration_names_are_read(host: HostTreeBuilder)
     assert {k: v for k, v in device.attributes.items() if "attr." in k} == {"attr.state": "up", "pci.attr.state": "up"}
 
 
-def test_a_function_that_cannot_be_read_hides_no_other(host: HostTreeBuilder):
+def test_an_unreadable_function_does_not_hide_others(host: HostTreeBuilder):
     host.pci("0000:00:01.0", "8086:1521")
     broken = host.pci("0000:00:02.0", "8086:1521")
     (host.sys / broken / "vendor").unlink()

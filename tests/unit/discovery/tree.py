@@ -1,4 +1,4 @@
-"""Builds small /sys and /dev trees with the kernel's own shape: real directories below devices/, relative links else.
+"""Builds small /sys and /dev trees in the kernel's shape: real directories below devices/, relative links elsewhere.
 
 Device nodes are plain files, as in a tree that was captured without root.
 """
@@ -103,7 +103,7 @@ class HostTreeBuilder:
         block: bool = False,
         **files: str,
     ) -> str:
-        """An object of a class (or bus). With `devname` it has a node, which is made unless it shall be absent."""
+        """An object of a class (or bus). With `devname` it has a node, which is made unless it must be missing."""
         name = path.rpartition("/")[2]
         kind = f"bus/{subsystem}/devices" if bus else f"class/{subsystem}"
         uevent = ""

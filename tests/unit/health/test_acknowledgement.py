@@ -1,4 +1,4 @@
-"""An admin's word that a failure of a GPU is over."""
+"""An admin acknowledges that a failure of a GPU is over."""
 
 import itertools
 import re
@@ -22,7 +22,7 @@ def test_an_acknowledgement_of_the_failure_lets_the_gpu_recover():
     assert gpus.seen() == {"GPU-0": True, "GPU-1": False}
 
 
-def test_an_acknowledgement_does_not_make_a_gpu_healthy_whose_state_is_bad():
+def test_an_acknowledgement_does_not_heal_a_gpu_with_a_bad_state():
     gpus = Gpus(gpu(0))
     gpus.look()
     gpus.xid(news.RESET_XID)
@@ -31,7 +31,7 @@ def test_an_acknowledgement_does_not_make_a_gpu_healthy_whose_state_is_bad():
     assert gpus.seen() == {"GPU-0": False}
 
 
-def test_an_acknowledgement_is_of_one_failure_and_of_no_later_one():
+def test_an_acknowledgement_does_not_end_a_later_failure():
     gpus = Gpus(gpu(0))
     gpus.look()
     gpus.xid(news.RESET_XID)
@@ -46,7 +46,7 @@ def test_an_acknowledgement_is_of_one_failure_and_of_no_later_one():
 
 @pytest.mark.parametrize("bad", [True, False])
 @pytest.mark.parametrize("later", [news.RESET_XID, 95])
-def test_an_acknowledgement_that_is_read_again_and_again_ends_no_failure_that_came_after_it(later, bad):
+def test_an_acknowledgement_read_repeatedly_does_not_end_a_later_failure(later, bad):
     """The annotation stays, the agent reads it every 15 seconds, and the GPU was never Healthy in between."""
     gpus = Gpus(gpu(0))
     gpus.look()
@@ -79,7 +79,7 @@ def test_a_failure_is_acknowledged_while_the_gpu_is_not_listed():
     assert gpus.acknowledge("GPU-0", since) == ("GPU-0",)
 
 
-def test_a_failure_that_finds_the_state_bad_is_acknowledged_alone():
+def test_a_failure_on_top_of_a_bad_state_has_its_own_time():
     gpus = Gpus(gpu(0))
     gpus.look(GPU_0=news.BAD)
     gpus.xid(news.RESET_XID)
@@ -109,7 +109,7 @@ def test_a_failure_of_a_gpu_may_be_acknowledged_by_its_uuid_or_by_a_partition():
 # Several failures of one GPU
 
 
-def test_every_open_failure_is_told_with_the_time_of_the_newest():
+def test_all_open_failures_are_named_with_the_time_of_the_newest():
     gpus = Gpus(gpu(0))
     gpus.look()
     gpus.xid(news.RESET_XID)
@@ -138,7 +138,7 @@ def test_an_acknowledgement_ends_no_failure_that_began_after_its_moment():
     assert "XID 79" not in device.message
 
 
-def test_an_acknowledgement_of_the_newest_ends_all_that_was_told_with_it():
+def test_acknowledging_the_newest_failure_ends_all_named_with_it():
     gpus = Gpus(gpu(0))
     gpus.look()
     gpus.xid(news.RESET_XID)
@@ -149,7 +149,7 @@ def test_an_acknowledgement_of_the_newest_ends_all_that_was_told_with_it():
     assert gpus.seen() == {"GPU-0": True}
 
 
-def test_an_acknowledgement_of_a_bad_state_ends_no_failure_that_came_after_it():
+def test_acknowledging_a_bad_state_does_not_end_a_later_failure():
     gpus = Gpus(gpu(0))
     gpus.look(GPU_0=news.ASKS)
     began = gpus.device("GPU-0").since
@@ -160,8 +160,8 @@ def test_an_acknowledgement_of_a_bad_state_ends_no_failure_that_came_after_it():
     assert gpus.seen() == {"GPU-0": False}
 
 
-def test_failures_of_one_second_are_told_apart():
-    """Times are told in whole seconds, and errors come in bursts: what is read must not stand for what was not."""
+def test_failures_in_one_second_get_different_times():
+    """Times are shown in whole seconds, and errors come in bursts. One time must not mean two failures."""
     gpus = Gpus(gpu(0))
     gpus.look()
     gpus.xid(news.RESET_XID)
@@ -172,7 +172,7 @@ def test_failures_of_one_second_are_told_apart():
     assert gpus.device("GPU-0").reason == "Xid48"
 
 
-def test_a_failure_after_the_clock_went_back_is_no_acknowledged_one():
+def test_a_failure_after_the_clock_went_back_is_not_acknowledged():
     gpus = Gpus(gpu(0))
     gpus.look()
     gpus.now += 1000
@@ -185,7 +185,7 @@ def test_a_failure_after_the_clock_went_back_is_no_acknowledged_one():
     assert gpus.acknowledge("GPU-0", first) == ()
 
 
-def test_a_partition_tells_what_its_gpu_has_failed_with_too():
+def test_a_partition_names_the_failures_of_its_gpu_too():
     gpus = Gpus(mig(0, gi=1), mig(0, gi=2))
     gpus.look()
     gpus.xid(48, "GPU-0/1/0")
@@ -203,7 +203,7 @@ def test_a_partition_tells_what_its_gpu_has_failed_with_too():
     assert gpus.seen() == {"MIG-0-1-0": True, "MIG-0-2-0": True}
 
 
-def test_whatever_comes_together_is_told_within_the_inventorys_words():
+def test_any_number_of_failures_fits_into_the_inventorys_message():
     for first in ROWS:
         gpus = Gpus(gpu(0))
         gpus.look()
@@ -228,7 +228,7 @@ def test_whatever_comes_together_is_told_within_the_inventorys_words():
     assert "…; also XID 79 (" in device.message
 
 
-def test_what_an_admin_may_do_stands_in_the_message_of_a_failure_that_waits_for_a_reset():
+def test_the_message_of_a_failure_that_needs_a_reset_has_the_advice():
     gpus = Gpus(gpu(0))
     gpus.xid(news.RESET_XID)
     assert "an acknowledgement (docs/health.md)" in gpus.device("GPU-0").message

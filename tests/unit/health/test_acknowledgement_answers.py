@@ -1,4 +1,4 @@
-"""What an admin is told of each item of an acknowledgement, in the node's inventory."""
+"""The reply to each item of an acknowledgement."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Health and links of a source that nobody has heard of: its parts, its faults and its rule are values like any other's."""
+"""Health and links of an unknown source: its parts, faults and rules are values like those of any other source."""
 
 from datetime import datetime
 
@@ -89,7 +89,7 @@ def test_a_fault_of_a_part_of_a_card_concerns_the_one_device_on_it():
     assert cards.reasons() == {}
 
 
-def test_several_faults_are_told_by_the_sources_own_codes():
+def test_several_faults_are_named_by_the_sources_codes():
     cards = Cards()
     cards.fault("card-1", BROKEN)
     cards.fault("card-1/a", QUIET)

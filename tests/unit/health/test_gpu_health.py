@@ -1,4 +1,4 @@
-"""GPUs in the device table: what is said of which devices, and when they come back."""
+"""GPUs in the device table: which devices become unhealthy, with which reason, and when they recover."""
 
 from dataclasses import replace
 
@@ -36,7 +36,7 @@ def test_an_xid_of_a_program_changes_nothing():
     assert gpus.seen() == {"GPU-0": True}
 
 
-def test_it_recovers_after_the_driver_asked_for_a_reset_and_asks_no_more():
+def test_a_gpu_recovers_when_the_driver_no_longer_asks_for_a_reset():
     gpus = Gpus(gpu(0))
     gpus.look(others=news.NONE)
     gpus.xid(news.RESET_XID)
@@ -53,7 +53,7 @@ def test_it_recovers_after_the_driver_asked_for_a_reset_and_asks_no_more():
     assert (state.health, state.reason, state.message, state.since) == (Health.HEALTHY, "", "", wall(gpus.now))
 
 
-def test_it_recovers_after_the_driver_was_reloaded():
+def test_a_gpu_recovers_after_a_driver_reload():
     gpus = Gpus(gpu(0))
     gpus.look()
     gpus.xid(news.RESET_XID)
@@ -65,7 +65,7 @@ def test_it_recovers_after_the_driver_was_reloaded():
     assert gpus.seen() == {"GPU-0": True}
 
 
-def test_what_breaks_on_a_driver_that_no_look_has_shown_yet_is_not_ended_by_that_look():
+def test_the_first_look_at_a_new_driver_does_not_end_its_failures():
     gpus = Gpus(gpu(0))
     gpus.look()
     gpus.reload()
@@ -138,7 +138,7 @@ def test_a_lost_gpu_is_unhealthy_at_once():
     assert gpus.seen() == {"GPU-0": True, "GPU-1": False}
 
 
-def test_without_answers_nothing_flips_and_it_is_told():
+def test_without_answers_no_state_changes_and_the_message_says_so():
     gpus = Gpus(gpu(0), gpu(1))
     gpus.look()
     gpus.xid(news.RESET_XID, "GPU-1")
@@ -160,14 +160,14 @@ def test_without_answers_nothing_flips_and_it_is_told():
     assert (again.reason, again.unanswered, again.message) == ("", "", "")
 
 
-def test_one_gpu_without_an_answer_says_nothing_of_the_others():
+def test_one_gpu_without_an_answer_does_not_affect_the_others():
     gpus = Gpus(gpu(0), gpu(1))
     gpus.look()
     gpus.look(GPU_0=news.UNKNOWN)
     assert (gpus.device("GPU-0").unanswered, gpus.device("GPU-1").unanswered) == ("GPU-0 does not answer", "")
 
 
-def test_unknown_between_bad_checks_is_neither():
+def test_an_unknown_check_between_bad_ones_does_not_count():
     gpus = Gpus(gpu(0))
     gpus.look()
     for check in (news.BAD, news.UNKNOWN, news.BAD, news.UNKNOWN):
@@ -306,8 +306,8 @@ def test_a_gpu_that_vanished_was_dropped_and_returned_is_still_broken():
     assert gpus.seen() == {"GPU-0": False, "GPU-1": True}
 
 
-def test_a_storm_of_one_error_is_one_piece_of_news():
-    """Programs and broken GPUs announce hundreds a second, and each change is worked through by all who are told."""
+def test_a_storm_of_one_error_is_one_change():
+    """Programs and broken GPUs can announce hundreds of errors a second, and each change costs work in many places."""
     gpus = Gpus(gpu(0, replicas=4), gpu(1))
     gpus.look()
     assert gpus.xid(news.RESET_XID)
@@ -327,7 +327,7 @@ def test_a_held_gpu_that_fails_stays_listed_and_is_given_to_nobody_else():
     assert gpus.device("GPU-0").holders["GPU-0"][0].pod == "pod-GPU-0"
 
 
-def test_what_is_told_before_the_first_configuration_is_in_force_counts():
+def test_news_before_the_first_configuration_counts():
     """The driver is asked and listened to before the first scan is judged."""
     gpus = Gpus(gpu(0), gpu(1), gpu(2))
     fresh = Gpus(*gpus.units)

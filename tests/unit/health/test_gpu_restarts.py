@@ -1,4 +1,4 @@
-"""What is known of GPUs over a restart of the agent, a reload of the driver, a reboot of the node."""
+"""The health of GPUs after a restart of the agent, a reload of the driver, or a reboot of the node."""
 
 from dataclasses import replace
 

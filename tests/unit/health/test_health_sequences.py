@@ -1,4 +1,4 @@
-"""Whatever happens to GPUs in whatever order: no flip without its threshold, nobody falls for another, nothing heals by time.
+"""For any events in any order: thresholds hold, a GPU never affects another, and time alone heals nothing.
 
 A sequence is a list of moments. At each, things happen to some GPUs, and the library is looked at or not.
 """
@@ -70,7 +70,7 @@ def told(gpus: Gpus) -> dict[str, tuple]:
 
 @settings(deadline=None, max_examples=200)
 @given(moments, st.sampled_from(GPUS))
-def test_the_events_of_other_gpus_change_nothing(sequence, mine):
+def test_events_of_other_gpus_change_nothing(sequence, mine):
     """A node that has only this GPU tells the same of it."""
     everything = Gpus(*UNITS)
     alone = Gpus(*(u for u in UNITS if u.parts[0] == f"GPU-{mine}"))
@@ -85,7 +85,7 @@ def test_the_events_of_other_gpus_change_nothing(sequence, mine):
 
 @settings(deadline=None, max_examples=200)
 @given(moments)
-def test_the_list_of_the_kubelet_is_what_is_told(sequence):
+def test_the_list_for_the_kubelet_matches_the_reports(sequence):
     gpus = Gpus(*UNITS)
     for moment in sequence:
         apply(gpus, moment)

@@ -49,7 +49,7 @@ def test_a_gpu_that_broke_under_another_object_is_broken(name):
     assert gpus.seen(name) == {"GPU-0": False, "GPU-1": True}
 
 
-def test_it_recovers_by_the_same_things():
+def test_a_failure_from_another_object_clears_by_the_same_rules():
     first = failed()
     gpus = successor(first)
     gpus.reload()
@@ -78,7 +78,7 @@ def test_a_failure_of_a_partition_stays_with_the_partition():
     assert gpus.seen() == {"MIG-2-1-0": False, "MIG-2-2-0": True}
 
 
-def test_what_an_object_has_seen_end_is_over_for_all_that_come_after_it():
+def test_a_failure_that_one_object_saw_end_is_over_for_later_objects():
     """The first object's file is never written again, and says that the GPU is broken until the next boot."""
     first = failed()
     second = successor(first)
@@ -91,7 +91,7 @@ def test_what_an_object_has_seen_end_is_over_for_all_that_come_after_it():
     assert (third.device("GPU-0").reason, "XID 79" in third.device("GPU-0").message) == ("Xid48", False)
 
 
-def test_what_its_own_file_says_is_over_stays_over():
+def test_a_failure_that_is_over_in_the_own_file_stays_over():
     first = failed()
     own = failed()
     own.now += 0.3
@@ -103,7 +103,7 @@ def test_what_its_own_file_says_is_over_stays_over():
     assert successor(first, own=own).device("GPU-0").reason == "Xid48", "while no agent of ours was there"
 
 
-def test_what_is_open_in_its_own_file_is_as_there():
+def test_a_failure_that_is_open_in_the_own_file_stays_as_it_is():
     first, own = failed(), failed()
     own.now += 5
     own.xid(48)
@@ -124,7 +124,7 @@ def test_a_failure_acknowledged_meanwhile_does_not_come_back_with_a_resource_tha
     assert gpus.seen(OTHER) == {"GPU-0": True, "GPU-1": True}
 
 
-def test_what_was_not_read_in_time_counts_when_it_is_read():
+def test_a_file_that_is_read_late_counts_when_it_is_read():
     gpus = Gpus(gpu(0), gpu(1))
     gpus.look()
     gpus.inherit(*memory(failed()))
@@ -134,7 +134,7 @@ def test_what_was_not_read_in_time_counts_when_it_is_read():
 @settings(deadline=None, max_examples=200)
 @given(moments)
 @example([("xid", ("GPU-0", "reset")), ("acknowledge", 0), ("xid", ("GPU-0", "quiet"))])
-def test_an_object_that_is_made_anew_knows_every_failure_of_the_one_before(sequence):
+def test_an_object_created_again_knows_all_earlier_failures(sequence):
     gpus = Gpus(*UNITS)
     for moment in sequence:
         apply(gpus, moment)
@@ -146,7 +146,7 @@ def test_an_object_that_is_made_anew_knows_every_failure_of_the_one_before(seque
     assert open_failures(after) == open_failures(gpus)
 
 
-def test_whatever_order_files_are_read_in_the_same_holds():
+def test_the_order_of_the_files_does_not_matter():
     first, second, third = failed(), failed(48), failed(95, part="GPU-1")
     first.acknowledge("GPU-0")
     told = set()

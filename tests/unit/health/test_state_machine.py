@@ -63,7 +63,7 @@ def test_a_recovery_threshold_of_one_is_one_good_check():
     assert states(G, start=N, rules=replace(RULES, recovery_threshold=1)) == [H]
 
 
-def test_since_moves_with_the_state_alone():
+def test_since_changes_only_with_the_state():
     condition = HealthCondition(since=wall(0), state=H)
     moved = []
     for second, signal in enumerate((B, B, B, B, G, G, G), 1):
@@ -75,7 +75,7 @@ def test_since_moves_with_the_state_alone():
     assert moved == [(3, N), (5, R), (6, H)]
 
 
-def test_every_state_has_a_row_for_what_can_come():
+def test_every_state_has_a_row_for_each_possible_signal():
     present = set(itertools.product((U, H, N, R), (G, B, F, V)))
     assert TRANSITIONS.keys() == present | {(M, T)}
 
@@ -154,7 +154,7 @@ def test_a_quiet_failure_ends_with_good_checks_and_begins_anew_when_it_comes_aga
     assert (condition.state, condition.failures, condition.cause) == (H, (), "")
 
 
-def test_the_first_failure_that_stays_is_the_cause_and_the_others_are_named():
+def test_the_first_failure_that_needs_a_reset_is_the_cause():
     condition = HealthCondition(since=wall(0), state=H)
     for second, (clears, cause) in enumerate(
         [(Clears.QUIET, "Xid74"), (Clears.RESET, "Xid79"), (Clears.RESET, "Xid119")], 1
@@ -171,7 +171,7 @@ def test_the_first_failure_that_stays_is_the_cause_and_the_others_are_named():
     assert condition.since == wall(3), "of the newest"
 
 
-def test_a_failed_check_below_the_threshold_is_told():
+def test_a_failed_check_below_the_threshold_is_in_the_message():
     condition = checked(
         HealthCondition(since=wall(0), state=H), Check(Answer.BAD, "Ecc", "it is bad"), RULES, wall=wall(1)
     )
@@ -186,7 +186,7 @@ def test_a_lost_device_needs_no_threshold():
     assert (condition.state, condition.cause) == (N, "GpuLost")
 
 
-def test_a_failure_of_an_unknown_load_is_of_the_one_that_the_next_look_shows():
+def test_a_failure_of_an_unknown_load_gets_the_load_of_the_next_look():
     now = replace(failure(), load=DriverLoad()).after(action="", load=DriverLoad("m", 1))
     assert now is not None
     assert now.load == DriverLoad("m", 1)

@@ -35,7 +35,7 @@ def test_a_device_that_matches_is_unhealthy_after_the_threshold_and_no_other_is(
     assert (state.reason, state.message, state.since) == ("UnhealthyWhen", BAD, wall(4))
 
 
-def test_it_recovers_by_as_many_good_checks_as_recovery_takes():
+def test_a_device_recovers_after_the_recovery_threshold():
     steps = Steps(WATCHED)
     steps.scan(bad("a"))
     steps.scan(unit("a"))
@@ -63,7 +63,7 @@ def test_a_burst_of_scans_is_one_check():
     assert steps.seen() == {"a": False}
 
 
-def test_a_single_bad_check_is_told_and_forgotten():
+def test_a_single_bad_check_is_shown_until_a_good_one():
     steps = Steps(WATCHED)
     steps.scan(unit("a"))
     steps.scan(bad("a"))
@@ -73,14 +73,14 @@ def test_a_single_bad_check_is_told_and_forgotten():
     assert steps.device("a").message == ""
 
 
-def test_an_edit_that_takes_the_rule_away_ends_it_at_once():
+def test_an_edit_that_removes_the_rule_ends_the_failure_at_once():
     steps = Steps(WATCHED)
     steps.scan(bad("a"))
     assert steps.edit(resource(), units=(unit("a"),)) == {NAME}
     assert steps.seen() == {"a": True}
 
 
-def test_what_the_scan_sees_for_itself_counts_at_once_beside_the_rule():
+def test_problems_that_a_scan_finds_count_at_once():
     steps = Steps(WATCHED)
     steps.scan(unit("a"))
     steps.scan(unit("a", problem=("CompanionMissing", "/dev/x is missing")))
@@ -121,7 +121,7 @@ def test_a_vanished_device_stays_listed_unhealthy_though_it_is_free():
     assert (steps.device("b").reason, steps.device("b").since) == ("Missing", wall(3))
 
 
-def test_it_goes_with_the_first_list_after_the_grace():
+def test_a_vanished_device_is_dropped_by_the_first_list_after_the_grace():
     steps = vanished()
     steps.now = 61
     assert steps.list({}) == frozenset()
@@ -157,7 +157,7 @@ def test_a_device_returns_with_the_health_that_it_had():
     assert (steps.seen(), steps.device("a").reason) == ({"a": False, "b": True}, "UnhealthyWhen")
 
 
-def test_what_an_edit_takes_away_is_not_kept_for_the_grace():
+def test_a_device_that_an_edit_removes_has_no_grace():
     steps = Steps(GRACE)
     steps.scan(unit("a"), unit("b"))
     steps.list({})
@@ -220,7 +220,7 @@ def test_since_of_a_missing_device_that_is_held_survives_a_restart():
     assert (after.device("b").reason, after.device("b").since) == ("Missing", wall(3))
 
 
-def test_what_is_neither_found_nor_held_after_a_restart_is_forgotten():
+def test_after_a_restart_devices_neither_found_nor_held_are_forgotten():
     steps = vanished()
     after = restarted(steps, GRACE)
     after.scan(unit("a"))
@@ -237,7 +237,7 @@ def test_healthy_devices_take_no_memory_where_nothing_is_checked():
     assert steps.table.health_records() == ()
 
 
-def test_a_device_that_is_dropped_takes_its_memory_along():
+def test_a_dropped_device_leaves_no_record():
     steps = Steps(WATCHED)
     steps.scan(unit("a"), bad("b"))
     steps.list({})

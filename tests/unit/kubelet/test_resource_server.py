@@ -1,4 +1,4 @@
-"""The server of one resource: its socket, and what counts as told to the kubelet."""
+"""The server of one resource: its socket, and when the table is told what the kubelet knows."""
 
 import asyncio
 import contextlib
@@ -86,12 +86,12 @@ async def health(stream: Stream) -> dict[str, str]:
 
 
 def much_later(steps: Steps) -> frozenset[str]:
-    """PodResources shows everything free, when every list that was written has been worked through."""
+    """PodResources shows all devices free, long after every list was sent."""
     steps.now = asyncio.get_running_loop().time() + 100
     return steps.list({})
 
 
-async def test_a_list_that_was_written_is_told(tmp_path: Path) -> None:
+async def test_the_table_is_told_of_a_list_that_was_written(tmp_path: Path) -> None:
     steps = Steps()
     steps.scan(unit("a"), unit("b"))
     async with served(steps.table, tmp_path) as (server, stream):
@@ -103,10 +103,10 @@ async def test_a_list_that_was_written_is_told(tmp_path: Path) -> None:
         assert much_later(steps) == {NAME}
 
 
-async def test_a_list_that_is_too_large_to_be_sent_is_not_told(
+async def test_the_table_is_not_told_of_a_list_that_is_too_large(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kubelet has b as Healthy, and may give it out: it has to stay."""
+    """The kubelet still has b as Healthy and may give it out, so b has to stay."""
     steps = Steps()
     steps.scan(unit("a"), unit("b"))
     async with served(steps.table, tmp_path) as (server, stream):
@@ -124,10 +124,12 @@ async def test_a_list_that_is_too_large_to_be_sent_is_not_told(
         assert much_later(steps) == {NAME}
 
 
-async def test_of_a_list_that_is_too_large_the_kubelet_gets_what_it_has_until_there_is_room(
+async def test_new_devices_of_a_too_large_list_wait_until_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise it would take what leaves for Healthy, so that could never go, and what is new would find no room."""
+    """Otherwise the kubelet would keep removed devices as Healthy. They could never go, and new ones would have no
+    room.
+    """
     steps, new = Steps(), "c" * 60
     steps.scan(unit("a"), unit("b"))
     async with served(steps.table, tmp_path) as (server, stream):
@@ -143,7 +145,7 @@ async def test_of_a_list_that_is_too_large_the_kubelet_gets_what_it_has_until_th
 
 
 class Broken:
-    """A stream on which no write ends well: it hangs until the stream is over, or `fails`."""
+    """A stream on which no write succeeds: it hangs until the stream is over, or `fails`."""
 
     def __init__(self, *, fails: bool) -> None:
         self.writing = asyncio.Event()
@@ -157,7 +159,7 @@ class Broken:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-async def test_a_list_whose_stream_ends_before_it_was_written_is_not_told(
+async def test_the_table_is_not_told_of_a_list_whose_stream_ended_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, fails: bool
 ) -> None:
     behaviours = []

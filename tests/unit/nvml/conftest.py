@@ -1,18 +1,21 @@
-"""A node with GPUs: the fake library's driver root, and the node's /dev, /sys and /proc beside it."""
+"""A node with GPUs: the fake library's driver root, and the node's /dev, /sys and /proc. Also a clock for tests."""
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import fakenvml
 import pytest
 from device_agent.discovery.source import Roots
 from device_agent.nvml.driver import Driver, EventCalls
+from device_agent.nvml.library import Library
 from fakenvml import Gpu, Scenario
 
 
 class GpuNode:
-    """`scenario` and what the kernel shows of it. `roots`: as the agent has the node."""
+    """`scenario`: the fake library and its GPUs. `roots`: the node's file systems, as the agent sees them."""
 
     def __init__(self, root: Path, gpus: list[Gpu]) -> None:
         self.roots = Roots.below(root / "host")
@@ -35,6 +38,19 @@ class GpuNode:
         return migs
 
 
+@dataclass
+class Clock:
+    """Monotonic seconds that pass only when a test says so. `takes`: seconds that each call of a function takes."""
+
+    now: float = 0.0
+    takes: dict[str, float] = field(default_factory=dict)
+    reads: int = 0
+
+    def __call__(self) -> float:
+        self.reads += 1
+        return self.now
+
+
 MakeNode = Callable[..., GpuNode]
 MakeDriver = Callable[..., Driver]
 
@@ -45,6 +61,19 @@ def node_of(tmp_path: Path) -> MakeNode:
         return GpuNode(tmp_path, fakenvml.a100s(gpus) if isinstance(gpus, int) else gpus)
 
     return make
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    ask = Library.ask
+
+    def timed(library: Library, function: str, *arguments: object, of: str = "") -> Any:
+        made.now += made.takes.get(function, 0.0)
+        return ask(library, function, *arguments, of=of)
+
+    monkeypatch.setattr(Library, "ask", timed)
+    return made
 
 
 @pytest.fixture

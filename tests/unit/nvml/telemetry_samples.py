@@ -1,4 +1,4 @@
-"""GPUs, their samples, and a table that offers them."""
+"""Makes GPUs, their samples, and a table that offers them."""
 
 from device_agent.nvml.model import Gpu, GpuSample, Mig, NvmlView
 from device_agent.table.holders import Holder

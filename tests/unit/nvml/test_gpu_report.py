@@ -1,11 +1,12 @@
-"""Telemetry and node labels together: only what is wanted, and nothing of it in the way."""
+"""Telemetry and node labels: only those that are wanted, and their failures stop nothing else."""
 
 import asyncio
 
 import pytest
 from device_agent.contract.document import DeviceEntry, Document, NvmlSource, Resource
 from device_agent.nvml.model import NvmlView
-from device_agent.nvml.report import GpuReport, Wanted
+from device_agent.nvml.report import GpuReport
+from device_agent.nvml.setup import Wanted
 from device_agent.runtime.exposition import Registry
 from unit.nvml.telemetry_samples import gpu, offering, sample, view, whole
 
@@ -22,7 +23,7 @@ async def take():
     return [sample("GPU-0", power_watts=200.0)]
 
 
-async def test_what_is_not_wanted_is_not_done(tmp_path):
+async def test_without_settings_there_are_no_metrics_and_no_file(tmp_path):
     gpus, registry = report(tmp_path)
     await asyncio.wait_for(gpus.sample(take), 5)
     gpus.publish(offering(whole(0)))
@@ -31,7 +32,7 @@ async def test_what_is_not_wanted_is_not_done(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_samples_are_exposed_with_the_tables_holders(tmp_path):
+async def test_samples_are_exposed_with_the_holders_of_the_table(tmp_path):
     gpus, registry = report(tmp_path, metrics=True)
     gpus.publish(offering(whole(0), holders={"nvidia.com/gpu": {"GPU-0": ("a",)}}))
     taken = asyncio.Event()
@@ -54,7 +55,7 @@ def features(tmp_path):
     return folder
 
 
-async def test_the_file_follows_what_is_seen_and_stays_while_nothing_is(tmp_path, features):
+async def test_the_label_file_follows_the_gpus_and_stays_while_the_driver_is_silent(tmp_path, features):
     gpus, _ = report(tmp_path, features_dir=features)
     file = features / "device-operator-lab"
     await gpus.scanned(NVIDIA, view(gpu(0)), offering(whole(0)))
@@ -68,25 +69,25 @@ async def test_the_file_follows_what_is_seen_and_stays_while_nothing_is(tmp_path
     assert not file.exists()
 
 
-async def test_the_file_goes_with_the_last_entry_that_asks_for_nvidia_devices(tmp_path, features):
-    (features / "device-operator-lab").write_text("nvidia.com/gpu.count=8\n")  # an earlier process's
+async def test_the_label_file_is_removed_when_no_entry_asks_for_nvidia_devices(tmp_path, features):
+    (features / "device-operator-lab").write_text("nvidia.com/gpu.count=8\n")  # from an earlier process
     gpus, _ = report(tmp_path, features_dir=features)
     await gpus.scanned(Document(()), None, offering())
     assert list(features.iterdir()) == []
 
 
-async def test_a_directory_that_cannot_be_written_is_said_once_and_tried_again(tmp_path, features, caplog):
+async def test_a_failed_write_is_logged_once_and_tried_again(tmp_path, features, caplog):
     gpus, _ = report(tmp_path, features_dir=features)
     features.rmdir()
     for _ in range(3):
         await gpus.scanned(NVIDIA, view(gpu(0)), offering(whole(0)))
-    assert len([r for r in caplog.records if r.message == "node features are not written"]) == 1
+    assert len([r for r in caplog.records if r.levelname == "WARNING"]) == 1
     features.mkdir()
     await gpus.scanned(NVIDIA, view(gpu(0)), offering(whole(0)))
     assert (features / "device-operator-lab").exists()
 
 
-async def test_a_defect_in_making_labels_is_said_once_and_ends_nothing(tmp_path, features, caplog, monkeypatch):
+async def test_a_defect_in_making_labels_is_logged_once_and_tried_again(tmp_path, features, caplog, monkeypatch):
     gpus, _ = report(tmp_path, features_dir=features)
 
     def broken(*_: object, **__: object) -> dict[str, str]:
@@ -95,7 +96,8 @@ async def test_a_defect_in_making_labels_is_said_once_and_ends_nothing(tmp_path,
     monkeypatch.setattr("device_agent.nvml.report.labels", broken)
     for _ in range(2):
         await gpus.scanned(NVIDIA, view(gpu(0)), offering(whole(0)))
-    assert [r.message for r in caplog.records] == ["node features", "node features are not written"]
+    assert [r.levelname for r in caplog.records] == ["ERROR", "WARNING"]
+    assert "no such label" in caplog.records[1].error
     monkeypatch.undo()
     await gpus.scanned(NVIDIA, view(gpu(0)), offering(whole(0)))
     assert (features / "device-operator-lab").exists()

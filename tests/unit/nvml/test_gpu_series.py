@@ -1,4 +1,4 @@
-"""The series of NVIDIA devices: their values, and whose they are."""
+"""The metrics of NVIDIA devices: their values and their labels."""
 
 import asyncio
 
@@ -18,7 +18,7 @@ def series(samples, snapshot) -> dict[str, dict[tuple[str, ...], float]]:
         assert family.type == "gauge"
         short = family.name.removeprefix("device_agent_gpu_")
         found[short] = {tuple(s.labels[name] for name in gpumetrics.LABELS): s.value for s in family.samples}
-        assert len(found[short]) == len(family.samples), "two series of one name and labels"
+        assert len(found[short]) == len(family.samples), "two series with the same name and labels"
     return found
 
 
@@ -37,7 +37,7 @@ FULL = GpuSample(
 )
 
 
-def test_every_value_of_a_sample_has_a_series_of_its_own():
+def test_every_value_of_a_sample_has_its_own_series():
     nobody = (GPU, "GPU-0", "", "", "")
     assert series([FULL], offering(whole(0))) == {
         "temperature_celsius": {nobody: 41.0},
@@ -59,7 +59,7 @@ def temperatures(snapshot, **of: float) -> dict[tuple[str, ...], float]:
     return series(samples, snapshot)["temperature_celsius"]
 
 
-def test_each_holder_of_a_replica_has_a_series_and_other_gpus_are_not_its():
+def test_each_holder_has_a_series_for_each_gpu_that_it_holds():
     snapshot = offering(
         whole(0, replicas=4),
         whole(1, replicas=4),
@@ -75,7 +75,7 @@ def test_each_holder_of_a_replica_has_a_series_and_other_gpus_are_not_its():
     }
 
 
-def test_a_container_with_two_replicas_of_a_gpu_has_one_series_and_two_containers_of_a_pod_two():
+def test_there_is_one_series_per_container_not_per_replica():
     steps = Steps(resource(GPU))
     steps.scan(whole(0, replicas=4))
     main, side = Holder("team", "a", "main"), Holder("team", "a", "side")
@@ -86,7 +86,7 @@ def test_a_container_with_two_replicas_of_a_gpu_has_one_series_and_two_container
     }
 
 
-def test_partitions_have_their_own_values_and_the_gpu_below_them_an_empty_resource():
+def test_mig_devices_have_series_and_their_gpu_has_an_empty_resource():
     snapshot = offering(partition(0, 0, name=MIG), partition(0, 1, name=MIG), holders={MIG: {"MIG-0-1": ("a",)}})
     samples = [
         sample("GPU-0", temperature_celsius=50.0, memory_used_mib=300.0),
@@ -102,7 +102,7 @@ def test_partitions_have_their_own_values_and_the_gpu_below_them_an_empty_resour
     }
 
 
-def test_a_gpu_that_a_second_resource_observes_has_series_of_both():
+def test_a_gpu_under_two_resources_has_series_for_both():
     observed = "example.com/watch"
     watch = unit("1f-GPU-0", name=observed, source="nvml", attributes={"uuid": "GPU-0"}, hardware="watch/0")
     snapshot = offering(whole(0), watch, holders={GPU: {"GPU-0": ("a",)}, observed: {"1f-GPU-0": ("monitor",)}})
@@ -112,7 +112,7 @@ def test_a_gpu_that_a_second_resource_observes_has_series_of_both():
     }
 
 
-def test_what_has_no_sample_or_does_not_tell_has_no_series():
+def test_without_a_sample_or_a_value_there_is_no_series():
     assert temperatures(offering(whole(0), whole(1)), GPU_1=60.0) == {(GPU, "GPU-1", "", "", ""): 60.0}
     assert series([sample("GPU-0")], offering(whole(0)))["power_watts"] == {}
     other = offering(unit("x", attributes={"uuid": "GPU-0"}))
@@ -138,7 +138,7 @@ async def test_a_scrape_shows_the_last_sample_and_nothing_when_it_is_old():
     task = asyncio.create_task(telemetry.run(take))
     await taken.wait()
     task.cancel()
-    assert exposed(telemetry) == []  # nobody knows yet whose it is
+    assert exposed(telemetry) == []  # the holders are not known yet
     telemetry.publish(offering(whole(0)))
     labels = f'container="",device="GPU-0",namespace="",pod="",resource="{GPU}"'
     line = f"device_agent_gpu_temperature_celsius{{{labels}}} 50.0"
@@ -149,7 +149,7 @@ async def test_a_scrape_shows_the_last_sample_and_nothing_when_it_is_old():
     assert exposed(telemetry) == []
 
 
-async def test_a_driver_that_does_not_answer_leaves_the_last_sample_until_it_is_old():
+async def test_the_last_sample_is_shown_while_the_driver_is_silent_until_it_is_old():
     clock = 0.0
     telemetry = GpuTelemetry(interval=0.001, clock=lambda: clock)
     telemetry.publish(offering(whole(0)))

@@ -1,4 +1,4 @@
-"""Where the driver's library is found, how it is loaded, what its refusals say."""
+"""How the driver's library is found and loaded, and the messages when it cannot start."""
 
 import errno
 import os
@@ -33,28 +33,26 @@ def put(path: Path) -> Path:
         "home/kubernetes/bin/nvidia/lib64",
     ],
 )
-def test_the_library_is_found_where_distributions_and_driver_containers_have_it(tmp_path: Path, directory: str) -> None:
+def test_the_library_is_found_in_the_usual_directories(tmp_path: Path, directory: str) -> None:
     real = put(tmp_path / directory / "libnvidia-ml.so.580.95.05")
     (tmp_path / directory / SO).symlink_to(real.name)
     assert list(library.candidates(tmp_path)) == [str(real)]
 
 
-def test_an_absolute_link_leads_within_the_driver_root(tmp_path: Path) -> None:
+def test_an_absolute_link_is_followed_within_the_driver_root(tmp_path: Path) -> None:
     real = put(tmp_path / "nix/store/x/lib/libnvidia-ml.so.580.95.05")
     (tmp_path / "usr/lib").mkdir(parents=True)
     (tmp_path / "usr/lib" / SO).symlink_to("/nix/store/x/lib/libnvidia-ml.so.580.95.05")
     assert list(library.candidates(tmp_path)) == [str(real)]
 
 
-def test_the_same_file_by_two_names_is_one_candidate(tmp_path: Path) -> None:
+def test_a_file_with_two_names_is_one_candidate(tmp_path: Path) -> None:
     put(tmp_path / "usr/lib64" / SO)
     (tmp_path / "lib64").symlink_to("usr/lib64")
     assert len(list(library.candidates(tmp_path))) == 1
 
 
-def test_it_is_loaded_by_its_path_whatever_the_environment_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ld_library_path_has_no_effect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Scenario(tmp_path / "other", driver="1.0", dev=tmp_path)
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path / "other" / fakenvml.LIBRARY_DIR))
     scenario = Scenario(tmp_path / "root", driver="2.0", dev=tmp_path)
@@ -65,7 +63,7 @@ def test_it_is_loaded_by_its_path_whatever_the_environment_says(
     loaded.ask("nvmlShutdown")
 
 
-def test_after_an_update_of_the_driver_the_new_file_answers(tmp_path: Path) -> None:
+def test_after_an_update_of_the_driver_the_new_file_is_loaded(tmp_path: Path) -> None:
     root = tmp_path / "root"
     old = Scenario(root, driver="570.1", dev=tmp_path)
     old.make_nodes()
@@ -97,7 +95,7 @@ def test_a_file_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
         library.load(tmp_path)
 
 
-def test_one_that_can_be_loaded_counts_after_one_that_cannot(tmp_path: Path) -> None:
+def test_the_next_candidate_is_tried_when_one_cannot_be_loaded(tmp_path: Path) -> None:
     bad = tmp_path / "usr/lib/x86_64-linux-gnu" / SO
     bad.parent.mkdir(parents=True)
     bad.write_text("of another machine")
@@ -114,16 +112,16 @@ def node(tmp_path: Path) -> LibraryPlaces:
 
 
 @pytest.mark.parametrize("code", [library.DRIVER_NOT_LOADED, library.NO_PERMISSION, library.UNKNOWN])
-def test_a_node_whose_control_node_the_pod_lacks_is_a_matter_of_access(node: LibraryPlaces, code: int) -> None:
+def test_a_control_node_missing_in_the_pod_means_no_permission(node: LibraryPlaces, code: int) -> None:
     (node.host_dev / "nvidiactl").touch()
     said = library.why_not(NvmlCallError(code, "x"), code, node)
-    assert said.startswith("no permission: the node has /dev/nvidiactl, the agent's pod has not")
+    assert said.startswith("no permission: /dev/nvidiactl is on the node")
     assert "agent.driverAccess" in said
 
 
 @pytest.mark.parametrize("number", [errno.EPERM, errno.EACCES])
 @pytest.mark.parametrize("code", [library.NO_PERMISSION, library.UNKNOWN])
-def test_a_control_node_that_cannot_be_opened_is_a_matter_of_access(
+def test_a_control_node_that_cannot_be_opened_means_no_permission(
     node: LibraryPlaces, monkeypatch: pytest.MonkeyPatch, number: int, code: int
 ) -> None:
     def refuse(path: object, flags: int) -> int:
@@ -142,10 +140,11 @@ def test_a_control_node_that_cannot_be_opened_is_a_matter_of_access(
         (library.UNKNOWN, "NVML does not start: strange"),
     ],
 )
-def test_what_else_keeps_the_library_from_starting(node: LibraryPlaces, code: int, begins: str) -> None:
+def test_other_causes_of_a_failed_start_are_named(node: LibraryPlaces, code: int, begins: str) -> None:
     assert library.why_not(NvmlCallError(code, "strange"), code, node).startswith(begins)
 
 
-def test_an_agent_without_nvidia_devices_does_not_import_pynvml() -> None:
-    code = "import sys, device_agent.agent, device_agent.scan; sys.exit('pynvml' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+def test_an_agent_without_nvidia_devices_loads_only_the_door_to_the_driver() -> None:
+    code = "import sys, device_agent.agent; print(*sorted(m for m in sys.modules if 'nvml' in m))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["device_agent.nvml", "device_agent.nvml.access", "device_agent.nvml.setup"]

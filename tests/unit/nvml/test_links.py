@@ -1,4 +1,4 @@
-"""NVLinks as pairs of GPUs, from what each GPU tells of its own."""
+"""NVLinks as pairs of GPUs, computed from the links of each GPU."""
 
 from dataclasses import replace
 
@@ -28,5 +28,5 @@ A, B, C = (Gpu(uuid=u, index=n, minor=n, pci_address=f"0000:0{n}:00.0") for n, u
         (gpus(replace(A, via_switch=12), B), {}),
     ],
 )
-def test_the_links_of_what_nvml_tells(view, expected):
+def test_links_are_counted_by_pair(view, expected):
     assert links_of(view) == expected

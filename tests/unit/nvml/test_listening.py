@@ -1,4 +1,4 @@
-"""Which events the driver is asked for, on GPUs that announce more or less."""
+"""Which event types are registered, depending on what a GPU supports."""
 
 import ctypes
 from types import SimpleNamespace
@@ -11,7 +11,7 @@ MIG_CHANGED, RECOVERY_ACTION = 0x100, 0x8000
 
 
 class StubLibrary:
-    """Two GPUs. `takes`: event types that a registration may name."""
+    """A library with two GPUs. `takes`: event types that a registration may name."""
 
     module = SimpleNamespace()
     path = ""
@@ -40,7 +40,7 @@ class StubLibrary:
 
 
 class Watched:
-    """Instead of a thread."""
+    """Takes the place of EventWatch, without a thread."""
 
     def __init__(self, _library: object, _set: object, *, uuids: dict[int, str], **_: object) -> None:
         self.uuids = uuids
@@ -54,7 +54,7 @@ class Watched:
         (0x1F | MIG_CHANGED, 0x1F, 0x8),
     ],
 )
-def test_what_a_gpu_announces_is_asked_for_and_xids_in_any_case(
+def test_supported_event_types_are_registered_and_xids_always(
     monkeypatch: pytest.MonkeyPatch, supported: int, takes: int, asked: int
 ) -> None:
     monkeypatch.setattr(events, "EventWatch", Watched)

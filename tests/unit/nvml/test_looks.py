@@ -1,4 +1,4 @@
-"""One look at everything through the real pynvml: what each GPU tells, and that one GPU's trouble is its own."""
+"""Looks through the real pynvml at the fake library: the values of each GPU, and failures of single GPUs."""
 
 import contextlib
 import os
@@ -18,12 +18,12 @@ from unit.nvml.conftest import GpuNode, MakeDriver, MakeNode
 
 
 def state_of(view: NvmlView, gpu: int) -> list[str]:
-    """Reasons of its failures, or `unknown`."""
+    """The reasons of the GPU's failures, or `unknown`."""
     state = view.gpus[gpu].state
     return [reason for reason, _ in state.failures] if state.known else ["unknown"]
 
 
-def test_eight_gpus(node_of: MakeNode, driver_of: MakeDriver) -> None:
+def test_a_look_reads_eight_gpus(node_of: MakeNode, driver_of: MakeDriver) -> None:
     view = driver_of(node_of(8)).look()
     assert (view.unavailable, view.errors, view.epoch) == ("", (), 1)
     assert (view.driver_version, view.cuda_version) == ("580.95.05", "13.0")
@@ -43,7 +43,7 @@ def test_eight_gpus(node_of: MakeNode, driver_of: MakeDriver) -> None:
     ("function", "told"),
     [("nvmlSystemGetDriverVersion", ("", "13.0")), ("nvmlSystemGetCudaDriverVersion", ("580.95.05", ""))],
 )
-def test_a_version_that_the_driver_does_not_tell_costs_that_version_alone(
+def test_a_version_that_cannot_be_read_leaves_all_else(
     node_of: MakeNode, driver_of: MakeDriver, function: str, code: int, told: tuple[str, str]
 ) -> None:
     node = node_of(2)
@@ -65,7 +65,7 @@ def test_no_libcuda_is_needed(node_of: MakeNode, driver_of: MakeDriver) -> None:
     assert (len(view.gpus), view.cuda_version, view.errors) == (1, "13.0", ())
 
 
-def test_mig_devices_with_their_capability_nodes(node_of: MakeNode, driver_of: MakeDriver) -> None:
+def test_mig_devices_are_read_with_their_capability_nodes(node_of: MakeNode, driver_of: MakeDriver) -> None:
     node = node_of(3)
     made = node.repartition(1, "1g.5gb", "2g.10gb", "1c.3g.20gb")
     view = driver_of(node).look()
@@ -80,7 +80,9 @@ def test_mig_devices_with_their_capability_nodes(node_of: MakeNode, driver_of: M
     assert len({cap for m in migs for cap in m.caps}) == 6
 
 
-def test_mig_devices_are_seen_by_who_may_open_their_capabilities(node_of: MakeNode, driver_of: MakeDriver) -> None:
+def test_mig_devices_without_access_to_their_capabilities_are_not_seen(
+    node_of: MakeNode, driver_of: MakeDriver
+) -> None:
     node = node_of(1)
     made = node.repartition(0, "1g.5gb", "2g.10gb")
     caps = node.roots.dev / "nvidia-caps"
@@ -118,14 +120,14 @@ def test_a_repartition_is_seen_by_the_next_look(node_of: MakeNode, driver_of: Ma
         (24576, 2, 2, 11968, "2g.12gb"),
     ],
 )
-def test_profiles_of_drivers_that_do_not_name_them(
+def test_the_profile_is_computed_for_older_drivers(
     total: int, slices: int, compute: int, memory: int, name: str
 ) -> None:
     attributes = SimpleNamespace(gpuInstanceSliceCount=slices, computeInstanceSliceCount=compute, memorySizeMB=memory)
     assert reading.profile("NVIDIA A100", attributes, memory_mib=total) == name
 
 
-def test_the_name_tells_what_slices_cannot() -> None:
+def test_the_profile_is_taken_from_the_name() -> None:
     assert reading.profile("NVIDIA H100 MIG 1g.10gb+me", None, memory_mib=0) == "1g.10gb+me"
     assert reading.profile("NVIDIA H100", None, memory_mib=81920) == ""
 
@@ -135,7 +137,7 @@ def test_every_link_to_a_switch_counts(node_of: MakeNode, driver_of: MakeDriver)
     assert {(gpu.via_switch, len(gpu.nvlinks)) for gpu in view.gpus} == {(12, 0)}
 
 
-def test_links_between_pairs(node_of: MakeNode, driver_of: MakeDriver) -> None:
+def test_links_between_gpus_are_counted_by_peer(node_of: MakeNode, driver_of: MakeDriver) -> None:
     node = node_of(linked(a100s(4), {(0, 1): 4, (2, 3): 2}))
     driver = driver_of(node)
     view = driver.look()
@@ -148,7 +150,7 @@ def test_links_between_pairs(node_of: MakeNode, driver_of: MakeDriver) -> None:
     assert dict(driver.look().gpus[0].nvlinks) == {fakenvml.uuid(1): 1}
 
 
-def test_where_links_lead_is_asked_once(node_of: MakeNode, driver_of: MakeDriver) -> None:
+def test_link_ends_are_read_once(node_of: MakeNode, driver_of: MakeDriver) -> None:
     node = node_of(nvswitched(a100s(2)))
     driver = driver_of(node)
     driver.look()
@@ -173,7 +175,7 @@ def test_where_links_lead_is_asked_once(node_of: MakeNode, driver_of: MakeDriver
         ({"lost": True}, ["GpuLost"]),
     ],
 )
-def test_what_is_wrong_with_one_gpu(
+def test_failures_of_one_gpu_have_reasons(
     node_of: MakeNode, driver_of: MakeDriver, changes: dict[str, int], reasons: list[str]
 ) -> None:
     node = node_of(3)
@@ -187,7 +189,7 @@ def test_what_is_wrong_with_one_gpu(
     assert [state_of(view, i) for i in (0, 2)] == [[], []]
 
 
-def test_a_driver_without_a_word_for_recovery_has_none(node_of: MakeNode, driver_of: MakeDriver) -> None:
+def test_a_driver_without_recovery_actions_gives_none(node_of: MakeNode, driver_of: MakeDriver) -> None:
     [gpu] = driver_of(node_of(a100s(1, recovery=None))).look().gpus
     assert (gpu.state.known, gpu.state.recovery_action) == (True, "")
 
@@ -200,12 +202,12 @@ OPTIONAL = [
 
 
 STATE = {"nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetRemappedRows", "nvmlDeviceGetFieldValues"}
-"""What tells of the GPU's state; what else fails costs that fact alone."""
+"""Calls whose failure makes the state unknown. Other failed calls only leave out one value."""
 
 
 @pytest.mark.parametrize("function", OPTIONAL)
 @pytest.mark.parametrize("code", [fakenvml.NOT_SUPPORTED, fakenvml.FUNCTION_NOT_FOUND])
-def test_what_a_gpu_does_not_know_is_no_error(
+def test_a_value_that_a_gpu_lacks_is_no_error(
     node_of: MakeNode, driver_of: MakeDriver, function: str, code: int
 ) -> None:
     node = node_of(2)
@@ -217,7 +219,7 @@ def test_what_a_gpu_does_not_know_is_no_error(
 
 
 @pytest.mark.parametrize("function", [f for f in OPTIONAL if f != "nvmlDeviceGetNvLinkState"])
-def test_an_error_on_one_gpu_concerns_that_gpu(node_of: MakeNode, driver_of: MakeDriver, function: str) -> None:
+def test_an_error_of_one_gpu_concerns_only_that_gpu(node_of: MakeNode, driver_of: MakeDriver, function: str) -> None:
     node = node_of(nvswitched(a100s(3)))
     node.scenario.fail(function, fakenvml.UNKNOWN, gpu=1)
     driver = driver_of(node, restart_seconds=60)
@@ -229,7 +231,7 @@ def test_an_error_on_one_gpu_concerns_that_gpu(node_of: MakeNode, driver_of: Mak
     assert driver.look().gpus[1].pci_address == "0000:11:00.0"
 
 
-def test_a_gpu_that_cannot_be_identified_leaves_the_others(node_of: MakeNode, driver_of: MakeDriver) -> None:
+def test_a_gpu_without_a_uuid_leaves_the_others(node_of: MakeNode, driver_of: MakeDriver) -> None:
     node = node_of(3)
     node.scenario.fail("nvmlDeviceGetUUID", fakenvml.UNKNOWN, gpu=1)
     driver = driver_of(node)
@@ -240,12 +242,14 @@ def test_a_gpu_that_cannot_be_identified_leaves_the_others(node_of: MakeNode, dr
     assert [gpu.index for gpu in driver.look().gpus] == [0, 1, 2]
     node.scenario.fail("nvmlDeviceGetUUID", fakenvml.UNKNOWN, gpu=1)
     view = driver.look()
-    assert [(gpu.uuid, gpu.state.known) for gpu in view.gpus][1] == (fakenvml.uuid(1), False), "it is still known"
+    assert [(gpu.uuid, gpu.state.known) for gpu in view.gpus][1] == (fakenvml.uuid(1), False), (
+        "recognised from the look before"
+    )
 
 
-def test_a_lost_gpu_stays_in_the_view_and_comes_back_after_a_reset(node_of: MakeNode, driver_of: MakeDriver) -> None:
+def test_a_lost_gpu_stays_in_the_view_and_recovers_after_a_reset(node_of: MakeNode, driver_of: MakeDriver) -> None:
     node = node_of(4)
-    driver = driver_of(node)  # starts the library anew at each look while a GPU is lost
+    driver = driver_of(node)  # restarts the library at each look while a GPU is lost
     driver.look()
     node.scenario.lose(3)
     for _ in range(3):
@@ -253,10 +257,10 @@ def test_a_lost_gpu_stays_in_the_view_and_comes_back_after_a_reset(node_of: Make
         assert (view.gpus[3].uuid, state_of(view, 3)) == (fakenvml.uuid(3), ["GpuLost"])
     node.scenario.recover(3)
     view = driver.look()
-    assert (state_of(view, 3), view.epoch) == ([], 1), "a start of ours is no load of the driver"
+    assert (state_of(view, 3), view.epoch) == ([], 1), "a restart of the library is no load of the driver"
 
 
-def test_who_had_the_gpu_before_its_reset_must_start_anew(node_of: MakeNode, driver_of: MakeDriver) -> None:
+def test_a_reset_gpu_stays_lost_until_the_library_restarts(node_of: MakeNode, driver_of: MakeDriver) -> None:
     node = node_of(2)
     driver = driver_of(node, restart_seconds=60)
     driver.look()
@@ -267,7 +271,9 @@ def test_who_had_the_gpu_before_its_reset_must_start_anew(node_of: MakeNode, dri
 
 
 @pytest.mark.parametrize("with_sysfs", [True, False])
-def test_a_reload_of_the_driver_is_another_epoch(node_of: MakeNode, driver_of: MakeDriver, *, with_sysfs: bool) -> None:
+def test_a_reload_of_the_driver_starts_another_epoch(
+    node_of: MakeNode, driver_of: MakeDriver, *, with_sysfs: bool
+) -> None:
     node = node_of(2)
     if not with_sysfs:
         shutil.rmtree(node.roots.sys)
@@ -286,7 +292,7 @@ def test_a_reload_of_the_driver_is_another_epoch(node_of: MakeNode, driver_of: M
     assert (len(driver.look().gpus), driver.look().epoch) == (2, 3)
 
 
-def test_the_load_of_the_driver_is_the_same_for_another_process(node_of: MakeNode, driver_of: MakeDriver) -> None:
+def test_another_process_sees_the_same_load_of_the_driver(node_of: MakeNode, driver_of: MakeDriver) -> None:
     node = node_of(1)
     first = driver_of(node)
     load = first.look().driver_load
@@ -295,7 +301,7 @@ def test_the_load_of_the_driver_is_the_same_for_another_process(node_of: MakeNod
     assert driver_of(node).look().driver_load == load
 
 
-def test_no_driver_yet_is_a_state_and_noticed_when_it_comes(node_of: MakeNode, driver_of: MakeDriver) -> None:
+def test_a_driver_that_is_loaded_later_is_noticed(node_of: MakeNode, driver_of: MakeDriver) -> None:
     node = node_of(2)
     node.scenario.unload_driver()
     driver = driver_of(node)
@@ -305,7 +311,7 @@ def test_no_driver_yet_is_a_state_and_noticed_when_it_comes(node_of: MakeNode, d
     assert len(driver.look().gpus) == 2
 
 
-def test_no_gpus_is_a_state(node_of: MakeNode, driver_of: MakeDriver) -> None:
+def test_a_driver_without_gpus_is_available(node_of: MakeNode, driver_of: MakeDriver) -> None:
     view = driver_of(node_of(0)).look()
     assert (view.gpus, view.unavailable) == ((), "")
 
@@ -320,7 +326,7 @@ def test_a_gpu_that_is_plugged_in_is_seen(node_of: MakeNode, driver_of: MakeDriv
     assert len(driver.look().gpus) == 3
 
 
-def test_a_gpu_that_was_taken_away_is_gone_and_not_lost(node_of: MakeNode, driver_of: MakeDriver) -> None:
+def test_a_removed_gpu_is_gone_and_not_lost(node_of: MakeNode, driver_of: MakeDriver) -> None:
     node = node_of(3)
     driver = driver_of(node)
     driver.look()
@@ -332,16 +338,14 @@ def test_a_gpu_that_was_taken_away_is_gone_and_not_lost(node_of: MakeNode, drive
     assert [state_of(view, i) for i in range(2)] == [[], []]
 
 
-def test_a_gpu_whose_node_the_process_lacks_does_not_exist_for_it(node_of: MakeNode, driver_of: MakeDriver) -> None:
+def test_a_gpu_without_its_node_is_not_seen(node_of: MakeNode, driver_of: MakeDriver) -> None:
     node = node_of(3)
     (node.roots.dev / "nvidia1").unlink()
     view = driver_of(node).look()
     assert [(gpu.minor, gpu.uuid) for gpu in view.gpus] == [(0, fakenvml.uuid(0)), (2, fakenvml.uuid(2))]
 
 
-def test_a_pod_without_the_nodes_is_told_to_set_driver_access(
-    node_of: MakeNode, driver_of: MakeDriver, tmp_path: Path
-) -> None:
+def test_a_pod_without_the_nodes_has_no_permission(node_of: MakeNode, driver_of: MakeDriver, tmp_path: Path) -> None:
     node = node_of(2)
     pod = tmp_path / "pod-dev"
     pod.mkdir()
@@ -349,7 +353,8 @@ def test_a_pod_without_the_nodes_is_told_to_set_driver_access(
     node.scenario.write()
     driver = Driver(driver_root=node.driver_root, roots=node.roots, own_dev=pod)
     said = driver.look().unavailable
-    assert said.startswith("no permission: the node has /dev/nvidiactl, the agent's pod has not")
+    assert said.startswith("no permission: /dev/nvidiactl is on the node")
+    assert "agent.driverAccess" in said
     node.scenario.make_nodes(pod)
     assert len(driver.look().gpus) == 2
     driver.close()
@@ -357,14 +362,14 @@ def test_a_pod_without_the_nodes_is_told_to_set_driver_access(
 
 @pytest.fixture
 def readable() -> Iterator[Path]:
-    """A folder that every user may read, unlike pytest's own."""
+    """A folder that every user may read. pytest's own folders are private."""
     root = Path(tempfile.mkdtemp(prefix="da-nvml-", dir="/tmp"))
     root.chmod(0o755)
     yield root
     shutil.rmtree(root)
 
 
-def test_a_user_without_rights_is_told_which_node_refuses(readable: Path) -> None:
+def test_a_message_names_the_node_that_cannot_be_opened(readable: Path) -> None:
     node = GpuNode(readable, a100s(2))
     for name in ("nvidiactl", "nvidia1"):
         (node.roots.dev / name).chmod(0o600)
@@ -385,13 +390,13 @@ def test_a_user_without_rights_is_told_which_node_refuses(readable: Path) -> Non
     assert partly.errors == ("nvmlDeviceGetHandleByIndex of GPU 1: Insufficient Permissions",)
 
 
-def test_the_library_holds_the_nodes_while_it_is_open(node_of: MakeNode, driver_of: MakeDriver) -> None:
+def test_closing_the_library_closes_the_device_nodes(node_of: MakeNode, driver_of: MakeDriver) -> None:
     node = node_of(2)
 
     def held() -> set[str]:
         targets = set()
         for fd in Path("/proc/self/fd").iterdir():
-            with contextlib.suppress(FileNotFoundError):  # the listing's own
+            with contextlib.suppress(FileNotFoundError):  # the descriptor of the listing itself
                 targets.add(fd.readlink())
         return {path.name for path in targets if path.is_relative_to(node.roots.dev)}
 
@@ -402,9 +407,7 @@ def test_the_library_holds_the_nodes_while_it_is_open(node_of: MakeNode, driver_
     assert held() == set()
 
 
-def test_a_lost_gpu_under_another_number_is_not_taken_for_one_that_answers(
-    node_of: MakeNode, driver_of: MakeDriver
-) -> None:
+def test_a_lost_gpu_with_a_new_index_is_not_confused_with_a_good_one(node_of: MakeNode, driver_of: MakeDriver) -> None:
     node = node_of(4)
     driver = driver_of(node)
     driver.look()

@@ -1,4 +1,4 @@
-"""Node labels of GPUs by way of node-feature-discovery: what they say, and when the file is there."""
+"""Node labels of GPUs through node-feature-discovery: their values, and when the file exists."""
 
 import re
 import stat
@@ -47,7 +47,7 @@ def test_a_node_with_equal_gpus():
     }
 
 
-def test_no_gpu_no_labels():
+def test_without_gpus_there_are_no_labels():
     assert labels(view(), offering(), machine="a server") == {}
 
 
@@ -56,10 +56,10 @@ def test_no_gpu_no_labels():
     [
         (("NVIDIA A30", "NVIDIA A30", "NVIDIA T4"), "NVIDIA-A30", "2"),
         (("NVIDIA T4", "NVIDIA A30", "NVIDIA A30"), "NVIDIA-A30", "2"),
-        (("NVIDIA T4", "NVIDIA A30"), "NVIDIA-T4", "1"),  # as many of both: the lower index
+        (("NVIDIA T4", "NVIDIA A30"), "NVIDIA-T4", "1"),  # equally frequent: the lower index
     ],
 )
-def test_of_unequal_gpus_the_most_frequent_model_is_described(models, product, count):
+def test_labels_describe_the_most_frequent_model(models, product, count):
     gpus = [gpu(n, model=model, memory_mib=1000 + n) for n, model in enumerate(models)]
     for of in (gpus, gpus[::-1]):
         found = labels(view(*of), offering())
@@ -70,7 +70,11 @@ def test_of_unequal_gpus_the_most_frequent_model_is_described(models, product, c
     ("units", "product", "replicas"),
     [
         ((whole(0, replicas=4), whole(1, replicas=4)), "NVIDIA-A100-SXM4-40GB-SHARED", "4"),
-        ((whole(0, replicas=4), whole(1, replicas=2)), "NVIDIA-A100-SXM4-40GB-SHARED", "2"),  # each has so many
+        (
+            (whole(0, replicas=4), whole(1, replicas=2)),
+            "NVIDIA-A100-SXM4-40GB-SHARED",
+            "2",
+        ),  # the least number of replicas
         ((whole(0, replicas=4, name="nvidia.com/gpu.shared"),), "NVIDIA-A100-SXM4-40GB", "4"),
         ((), "NVIDIA-A100-SXM4-40GB", "0"),
     ],
@@ -80,7 +84,7 @@ def test_shared_gpus(units, product, replicas):
     assert (found["nvidia.com/gpu.product"], found["nvidia.com/gpu.replicas"]) == (product, replicas)
 
 
-def test_what_a_gpu_or_the_driver_does_not_tell_is_left_out():
+def test_unknown_values_give_no_labels():
     silent = replace(gpu(0), model="", memory_mib=0, compute_capability="", mig_mode=None)
     assert labels(view(silent, driver="", cuda=""), offering()) == {
         "nvidia.com/gpu.count": "1",
@@ -95,7 +99,7 @@ def test_what_a_gpu_or_the_driver_does_not_tell_is_left_out():
 PARTED = gpu(0, mig_mode=True, migs=(mig(0, 0), mig(0, 1), mig(0, 2, "3g.20gb", memory_mib=19968)))
 
 
-def test_partitions_by_profile():
+def test_mig_devices_are_labelled_by_profile():
     name = "nvidia.com/mig-{}"
     units = [partition(0, n, p, name=name.format(p), entry="nvidia.com/mig-{profile}")
              for n, p in enumerate(("1g.5gb", "1g.5gb", "3g.20gb"))]  # fmt: skip
@@ -119,7 +123,7 @@ def test_partitions_by_profile():
     assert about(found, "nvidia.com/gpu.")["count"] == "2"
 
 
-def test_partitions_under_the_gpus_own_name_take_its_place():
+def test_mig_devices_offered_as_gpus_replace_the_gpus_labels():
     parted = gpu(0, mig_mode=True, migs=(mig(0, 0), mig(0, 1)))
     found = labels(view(parted), offering(partition(0, 0, name=GPU, replicas=2), partition(0, 1, name=GPU, replicas=2)))
     assert found["nvidia.com/mig.strategy"] == "single"
@@ -129,19 +133,19 @@ def test_partitions_under_the_gpus_own_name_take_its_place():
     assert "nvidia.com/mig-1g.5gb.count" not in found
 
 
-def test_unequal_partitions_under_one_name_are_not_described():
+def test_different_profiles_under_one_resource_have_no_labels():
     units = [partition(0, n, name=GPU) for n in range(2)] + [partition(0, 2, "3g.20gb", name=GPU)]
     found = labels(view(PARTED), offering(*units))
     assert found["nvidia.com/mig.strategy"] == "single"
     assert (found["nvidia.com/gpu.product"], found["nvidia.com/gpu.count"]) == ("NVIDIA-A100-SXM4-40GB", "1")
 
 
-def test_partitions_that_nobody_is_offered_are_no_strategy():
+def test_mig_devices_that_are_not_offered_have_no_labels():
     assert about(labels(view(PARTED), offering()), "nvidia.com/mig") == {".capable": "true"}
 
 
 @pytest.mark.parametrize(("profile", "name"), [("1g.10gb+me", "mig-1g.10gb.me"), ("1c.3g.20gb", "mig-1c.3g.20gb")])
-def test_profiles_whose_names_are_no_label_names(profile, name):
+def test_profiles_become_valid_label_names(profile, name):
     parted = gpu(0, mig_mode=True, migs=(mig(0, 0, profile),))
     found = labels(view(parted), offering(partition(0, 0, profile, name=f"nvidia.com/{name}")))
     mine = about(found, f"nvidia.com/{name}.")
@@ -155,23 +159,23 @@ def test_profiles_whose_names_are_no_label_names(profile, name):
      ("9.0", "", "hopper"), ("10.0", "", "blackwell"), ("12.0", "", "blackwell"), ("21.0", "Rubin", "rubin"),
      ("21.0", "", "undefined")],
 )  # fmt: skip
-def test_families(capability, architecture, expected):
+def test_the_family_follows_from_the_compute_capability(capability, architecture, expected):
     assert family(gpu(0, compute_capability=capability, architecture=architecture)) == expected
 
 
 @given(st.text(max_size=90))
-def test_every_value_is_a_label_value(text):
+def test_every_value_is_a_valid_label_value(text):
     assert VALUE.fullmatch(label_value(text))
     strange = view(gpu(0, model=text), driver=text, cuda=text)
     found = labels(strange, offering(whole(0, replicas=2)), machine=text)
     assert all(VALUE.fullmatch(value) for value in found.values())
 
 
-def test_the_file_names_its_expiry_for_all_lines():
+def test_the_file_begins_with_its_expiry():
     assert content({"b": "2", "a": ""}, expiry=NOW) == "# +expiry-time=2026-01-01T12:00:00Z\na=\nb=2\n"
 
 
-def test_the_file_is_written_once_and_renewed_long_before_it_expires(tmp_path):
+def test_the_file_is_renewed_long_before_it_expires(tmp_path):
     file = FeatureFile(tmp_path, config="lab")
     assert file.keep({"a": "1"}, now=NOW)
     assert (tmp_path / "device-operator-lab").read_text() == content({"a": "1"}, expiry=NOW + EXPIRY)
@@ -181,10 +185,10 @@ def test_the_file_is_written_once_and_renewed_long_before_it_expires(tmp_path):
     assert file.path.read_text() == content({"a": "1"}, expiry=NOW + RENEWAL + EXPIRY)
     assert file.keep({"a": "2"}, now=NOW + RENEWAL + timedelta(seconds=1))
     assert [p.name for p in tmp_path.iterdir()] == ["device-operator-lab"]
-    assert RENEWAL * 3 < EXPIRY <= timedelta(hours=1)  # labels of a node that left the pool are gone soon
+    assert RENEWAL * 3 < EXPIRY <= timedelta(hours=1)  # labels of a node that left the pool end within the hour
 
 
-def test_the_file_of_an_earlier_process_is_kept_or_removed_as_the_gpus_are(tmp_path):
+def test_the_file_of_an_earlier_process_is_removed_without_gpus(tmp_path):
     FeatureFile(tmp_path, config="lab").keep({"a": "1"}, now=NOW)
     foreign = tmp_path / "gfd"
     foreign.write_text("a=1\n")
@@ -197,7 +201,7 @@ def test_the_file_of_an_earlier_process_is_kept_or_removed_as_the_gpus_are(tmp_p
     assert foreign.exists()
 
 
-def test_a_directory_that_is_not_there_is_an_error_and_tried_again(tmp_path):
+def test_a_missing_directory_is_an_error_and_tried_again(tmp_path):
     file = FeatureFile(tmp_path / "features.d", config="lab")
     with pytest.raises(FileNotFoundError):
         file.keep({"a": "1"}, now=NOW)
@@ -205,7 +209,7 @@ def test_a_directory_that_is_not_there_is_an_error_and_tried_again(tmp_path):
     assert file.keep({"a": "1"}, now=NOW)
 
 
-def test_the_machine_of_the_firmware(tmp_path):
+def test_the_product_name_of_the_firmware_is_read(tmp_path):
     assert machine(tmp_path) == ""
     place = tmp_path / "class/dmi/id/product_name"
     place.parent.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Drivers of other releases: functions that their libraries do not export, as `fakenvml.compare` found them."""
+"""Older drivers, whose libraries lack some functions. `fakenvml.compare` found out which."""
 
 import fakenvml
 import pytest
@@ -17,7 +17,7 @@ LACKING = {
 
 
 @pytest.mark.parametrize("release", LACKING)
-def test_an_old_driver_s_gpus_are_served(node_of: MakeNode, driver_of: MakeDriver, release: str) -> None:
+def test_gpus_of_an_old_driver_are_read(node_of: MakeNode, driver_of: MakeDriver, release: str) -> None:
     node = node_of(fakenvml.a100s(2, mig=None, recovery=None))
     for function in LACKING[release]:
         node.scenario.fail(function, fakenvml.FUNCTION_NOT_FOUND)

@@ -1,4 +1,4 @@
-"""No answer is not absence: what the driver does not say costs neither a device nor what was known of it."""
+"""A GPU that gives no answer, or only errors, keeps its place and its known facts."""
 
 import time
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from itertools import pairwise
 import fakenvml
 import pytest
 from device_agent.nvml import driver as driver_module
-from device_agent.nvml.driver import EventCalls
+from device_agent.nvml.driver import Driver, EventCalls
 from device_agent.nvml.model import GpuState, NvmlView
 from fakenvml import a100s, linked, nvswitched
 from unit.nvml.conftest import MakeDriver, MakeNode
@@ -28,9 +28,9 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver_module, "CLOSE_SECONDS", 0.2)
 
 
-def test_events_that_hang_hold_up_no_look_at_the_other_gpus(node_of: MakeNode, driver_of: MakeDriver) -> None:
+def test_looks_go_on_while_the_event_thread_hangs(node_of: MakeNode, driver_of: MakeDriver) -> None:
     node = node_of(3)
-    driver = driver_of(node, events=NOBODY)  # starts the library anew at each look while a GPU is in trouble
+    driver = driver_of(node, events=NOBODY)  # restarts the library at each look while a GPU is in trouble
     assert states(driver.look()) == ["good"] * 3
     node.scenario.hang("nvmlEventSetWait_v2", seconds=20)
     node.scenario.lose(1)
@@ -42,12 +42,15 @@ def test_events_that_hang_hold_up_no_look_at_the_other_gpus(node_of: MakeNode, d
     node.scenario.hang("nvmlEventSetWait_v2", seconds=0)
 
 
-def test_a_reload_while_events_hang_takes_no_device_away(node_of: MakeNode, driver_of: MakeDriver) -> None:
+def test_gpus_stay_as_unknown_when_the_driver_reloads_while_events_hang(
+    node_of: MakeNode, driver_of: MakeDriver
+) -> None:
     node = node_of(2)
     driver = driver_of(node, events=NOBODY)
     driver.look()
     node.scenario.hang("nvmlEventSetWait_v2", seconds=20)
-    time.sleep(0.1)  # the thread is in the wait that hangs
+    hung = time.monotonic()
+    eventually(lambda: waits_since(driver) >= hung)
     node.scenario.fail("nvmlDeviceGetCount_v2", fakenvml.UNINITIALIZED)
     view = driver.look()
     assert view.unavailable.startswith("NVML hangs")
@@ -58,10 +61,10 @@ def test_a_reload_while_events_hang_takes_no_device_away(node_of: MakeNode, driv
 
 
 @pytest.mark.parametrize("code", [fakenvml.UNKNOWN, fakenvml.NO_PERMISSION, fakenvml.GPU_IS_LOST])
-def test_a_library_that_does_not_start_again_takes_no_device_away(
+def test_gpus_stay_as_unknown_when_the_library_cannot_restart(
     node_of: MakeNode, driver_of: MakeDriver, code: int
 ) -> None:
-    """A pod whose cgroup was rewritten opens no node any more, and the driver's module is still loaded."""
+    """For example, a pod whose cgroup was rewritten can no longer open device nodes, but the module is still loaded."""
     node = node_of(3)
     driver = driver_of(node)
     driver.look()
@@ -76,7 +79,7 @@ def test_a_library_that_does_not_start_again_takes_no_device_away(
     assert states(driver.look()) == ["good", "GpuLost", "good"]
 
 
-def test_a_driver_that_is_unloaded_meanwhile_takes_its_devices_along(node_of: MakeNode, driver_of: MakeDriver) -> None:
+def test_gpus_are_gone_when_the_driver_is_unloaded(node_of: MakeNode, driver_of: MakeDriver) -> None:
     node = node_of(2)
     driver = driver_of(node)
     driver.look()
@@ -85,7 +88,7 @@ def test_a_driver_that_is_unloaded_meanwhile_takes_its_devices_along(node_of: Ma
     assert driver.look().gpus == ()
 
 
-def test_a_count_that_fails_takes_no_device_away(node_of: MakeNode, driver_of: MakeDriver) -> None:
+def test_gpus_stay_as_unknown_when_counting_them_fails(node_of: MakeNode, driver_of: MakeDriver) -> None:
     node = node_of(2)
     driver = driver_of(node)
     driver.look()
@@ -97,7 +100,7 @@ def test_a_count_that_fails_takes_no_device_away(node_of: MakeNode, driver_of: M
 
 @pytest.mark.parametrize("code", [fakenvml.UNINITIALIZED, fakenvml.DRIVER_NOT_LOADED, fakenvml.VERSION_MISMATCH])
 @pytest.mark.parametrize("function", ["nvmlDeviceGetUUID", "nvmlDeviceGetMigMode", "nvmlDeviceGetTotalEccErrors"])
-def test_one_gpu_that_takes_the_driver_for_gone_is_that_gpus_affair(
+def test_a_driver_gone_error_of_one_gpu_concerns_only_that_gpu(
     node_of: MakeNode, driver_of: MakeDriver, function: str, code: int
 ) -> None:
     node = node_of(3)
@@ -107,7 +110,7 @@ def test_one_gpu_that_takes_the_driver_for_gone_is_that_gpus_affair(
     for _ in range(2):
         view = driver.look()
         assert (view.unavailable, states(view)) == ("", ["good", "unknown", "good"])
-        assert view.epoch == 1, "a start of ours is no load of the driver"
+        assert view.epoch == 1, "a restart of the library is no load of the driver"
     node.scenario.fail(function, 0, gpu=1)
     assert states(driver.look()) == ["good"] * 3
 
@@ -126,19 +129,19 @@ FACTS = {
 
 
 def _same(view: NvmlView, other: NvmlView) -> bool:
-    """But for the state."""
+    """Whether both views have the same GPUs, apart from their state."""
     return [replace(g, state=GpuState()) for g in view.gpus] == [replace(g, state=GpuState()) for g in other.gpus]
 
 
 @pytest.mark.parametrize("function", sorted(STATE | FACTS))
-def test_a_call_that_fails_for_a_while_changes_no_fact(node_of: MakeNode, driver_of: MakeDriver, function: str) -> None:
-    """Also over a start of the library, which asks for everything anew."""
+def test_a_failing_call_changes_no_known_fact(node_of: MakeNode, driver_of: MakeDriver, function: str) -> None:
+    """Also after a restart of the library, which reads everything again."""
     node = node_of(linked(a100s(3), {(0, 1): 4}))
     node.repartition(1, "1g.5gb", "1c.3g.20gb")
     driver = driver_of(node)
     first = driver.look()
     node.scenario.fail(function, fakenvml.UNKNOWN, gpu=1)
-    node.scenario.lose(2)  # the library is started anew at each look
+    node.scenario.lose(2)  # the library is restarted at each look
     for _ in range(3):
         view = driver.look()
         assert _same(view, first)
@@ -148,7 +151,7 @@ def test_a_call_that_fails_for_a_while_changes_no_fact(node_of: MakeNode, driver
 
 @pytest.mark.parametrize("function", sorted(STATE | FACTS))
 @pytest.mark.parametrize("code", [fakenvml.FUNCTION_NOT_FOUND, fakenvml.NO_PERMISSION, fakenvml.DEPRECATED])
-def test_what_an_older_driver_lacks_costs_that_alone(
+def test_a_call_that_an_older_driver_lacks_leaves_all_else(
     node_of: MakeNode, driver_of: MakeDriver, function: str, code: int
 ) -> None:
     node = node_of(linked(a100s(2), {(0, 1): 4}))
@@ -159,9 +162,7 @@ def test_what_an_older_driver_lacks_costs_that_alone(
     assert [g.uuid for g in view.gpus] == [fakenvml.uuid(0), fakenvml.uuid(1)]
 
 
-def test_capability_nodes_that_cannot_be_read_for_a_moment_are_those_of_before(
-    node_of: MakeNode, driver_of: MakeDriver
-) -> None:
+def test_capability_nodes_are_kept_while_they_cannot_be_read(node_of: MakeNode, driver_of: MakeDriver) -> None:
     node = node_of(1)
     node.repartition(0, "1g.5gb")
     driver = driver_of(node)
@@ -171,8 +172,10 @@ def test_capability_nodes_that_cannot_be_read_for_a_moment_are_those_of_before(
 
 
 @pytest.mark.parametrize("fact", ["name", "uuid"])
-def test_a_text_that_is_none_is_that_gpus_affair(node_of: MakeNode, driver_of: MakeDriver, fact: str) -> None:
-    """A card whose memory of itself is damaged tells bytes that no encoding has."""
+def test_a_text_that_cannot_be_decoded_concerns_only_that_gpu(
+    node_of: MakeNode, driver_of: MakeDriver, fact: str
+) -> None:
+    """A card with a damaged memory of its name gives bytes that are no valid text."""
     node = node_of(3)
     setattr(node.scenario.gpus[1], fact, "GPU-\udcff\udcfe")
     node.scenario.write()
@@ -183,7 +186,7 @@ def test_a_text_that_is_none_is_that_gpus_affair(node_of: MakeNode, driver_of: M
     assert states(view) == ["good"] * len(view.gpus)
 
 
-def test_a_mig_device_that_fails_for_a_moment_is_still_there(node_of: MakeNode, driver_of: MakeDriver) -> None:
+def test_a_mig_device_is_kept_while_its_calls_fail(node_of: MakeNode, driver_of: MakeDriver) -> None:
     node = node_of(1)
     node.repartition(0, "1g.5gb", "2g.10gb")
     driver = driver_of(node)
@@ -195,7 +198,7 @@ def test_a_mig_device_that_fails_for_a_moment_is_still_there(node_of: MakeNode, 
         node.scenario.fail(function, 0)
 
 
-def test_where_links_lead_is_asked_again_when_that_failed(node_of: MakeNode, driver_of: MakeDriver) -> None:
+def test_link_ends_are_read_again_after_a_failure(node_of: MakeNode, driver_of: MakeDriver) -> None:
     node = node_of(nvswitched(a100s(2)))
     node.scenario.fail("nvmlDeviceGetNvLinkRemoteDeviceType", fakenvml.UNKNOWN)
     driver = driver_of(node)
@@ -204,8 +207,8 @@ def test_where_links_lead_is_asked_again_when_that_failed(node_of: MakeNode, dri
     assert driver.look().gpus[0].via_switch == 12
 
 
-def test_a_switch_need_not_have_a_pci_address(node_of: MakeNode, driver_of: MakeDriver) -> None:
-    """In a virtual machine, or in a rack whose switches are no PCI devices of the node."""
+def test_a_switch_without_a_pci_address_counts(node_of: MakeNode, driver_of: MakeDriver) -> None:
+    """As in a virtual machine, or in a rack whose switches are not PCI devices of the node."""
     node = node_of(nvswitched(a100s(2)))
     node.scenario.fail("nvmlDeviceGetNvLinkRemotePciInfo_v2", fakenvml.NOT_SUPPORTED)
     view = driver_of(node).look()
@@ -213,10 +216,8 @@ def test_a_switch_need_not_have_a_pci_address(node_of: MakeNode, driver_of: Make
 
 
 @pytest.mark.parametrize(("code", "state"), [(fakenvml.GPU_IS_LOST, "GpuLost"), (fakenvml.UNKNOWN, "unknown")])
-def test_a_gpu_without_ecc_is_asked_something_all_the_same(
-    node_of: MakeNode, driver_of: MakeDriver, code: int, state: str
-) -> None:
-    """A consumer's card knows none of what tells of memory errors, and falls off the bus as others do."""
+def test_a_gpu_without_ecc_is_found_to_be_lost(node_of: MakeNode, driver_of: MakeDriver, code: int, state: str) -> None:
+    """A consumer card has none of the values about memory errors, but it can be lost like others."""
     node = node_of(
         a100s(2, ecc_uncorrected=-1, ecc_corrected=-1, retired=-1, remap_pending=-1, recovery=None, mig=None)
     )
@@ -226,18 +227,18 @@ def test_a_gpu_without_ecc_is_asked_something_all_the_same(
     assert states(driver.look()) == ["good", state]
 
 
-def test_a_driver_that_takes_the_field_for_a_wrong_argument_has_no_word_for_recovery(
+def test_a_driver_without_the_field_for_recovery_gives_no_recovery_action(
     node_of: MakeNode, driver_of: MakeDriver
 ) -> None:
-    """Before R565 there is no such field, and of a question for nothing else the whole call may fail."""
+    """Drivers before R565 lack the field, and then the whole call may fail with INVALID_ARGUMENT."""
     node = node_of(2)
     node.scenario.fail("nvmlDeviceGetFieldValues", fakenvml.INVALID_ARGUMENT)
     view = driver_of(node).look()
     assert (states(view), view.errors, view.gpus[0].state.recovery_action) == (["good", "good"], (), "")
 
 
-def test_a_gpu_in_trouble_is_looked_for_more_and_more_seldom(node_of: MakeNode, driver_of: MakeDriver) -> None:
-    """Each start of the library is a moment without events of the other GPUs."""
+def test_restarts_for_a_gpu_in_trouble_become_rarer(node_of: MakeNode, driver_of: MakeDriver) -> None:
+    """During a restart of the library the events of other GPUs are missed."""
     node = node_of(2)
     now = [0.0]
     driver = driver_of(node, restart_seconds=30, clock=lambda: now[0])
@@ -262,10 +263,10 @@ def test_a_gpu_in_trouble_is_looked_for_more_and_more_seldom(node_of: MakeNode, 
     driver.look()
     now[0] += 30
     driver.look()
-    assert driver._started_at == now[0], "the next trouble is a new one"
+    assert driver._started_at == now[0], "new trouble begins with the short pause again"
 
 
-def test_an_error_of_a_moment_is_no_reason_to_start_anew(node_of: MakeNode, driver_of: MakeDriver) -> None:
+def test_a_short_error_causes_no_restart_of_the_library(node_of: MakeNode, driver_of: MakeDriver) -> None:
     node = node_of(2)
     now = [0.0]
     driver = driver_of(node, restart_seconds=30, clock=lambda: now[0])
@@ -283,9 +284,7 @@ def test_an_error_of_a_moment_is_no_reason_to_start_anew(node_of: MakeNode, driv
     assert driver._started_at == 0
 
 
-def test_a_gpu_that_was_lost_when_the_agent_began_is_seen_after_its_reset(
-    node_of: MakeNode, driver_of: MakeDriver
-) -> None:
+def test_a_gpu_lost_before_the_start_is_found_after_its_reset(node_of: MakeNode, driver_of: MakeDriver) -> None:
     node = node_of(2)
     node.scenario.lose(1)
     driver = driver_of(node)
@@ -294,7 +293,7 @@ def test_a_gpu_that_was_lost_when_the_agent_began_is_seen_after_its_reset(
     assert states(driver.look()) == ["good", "good"]
 
 
-def test_events_that_ended_begin_anew(node_of: MakeNode, driver_of: MakeDriver) -> None:
+def test_events_are_heard_again_after_their_thread_ended(node_of: MakeNode, driver_of: MakeDriver) -> None:
     node = node_of(2)
     heard: list[int] = []
     driver = driver_of(node, events=EventCalls(xid=lambda e: heard.append(e.xid), wake=lambda: None))
@@ -307,8 +306,15 @@ def test_events_that_ended_begin_anew(node_of: MakeNode, driver_of: MakeDriver) 
     eventually(lambda: heard == [79])
 
 
+def waits_since(driver: Driver) -> float:
+    """When the event thread began its present wait in the library, monotonic seconds; 0 when it does not wait."""
+    assert driver._events is not None
+    call, begun = driver._events._library.progress
+    return begun if call == "nvmlEventSetWait_v2" else 0.0
+
+
 def eventually(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 10
+    until = time.monotonic() + 30
     while not condition():
         assert time.monotonic() < until
         time.sleep(0.01)
@@ -316,10 +322,10 @@ def eventually(condition: Callable[[], bool]) -> None:
 
 @pytest.mark.parametrize("code", [fakenvml.UNKNOWN, fakenvml.GPU_IS_LOST])
 @pytest.mark.parametrize("order", [(2, 1, 0), (1, 2, 0), (0, 2, 1), (2, 0, 1)])
-def test_gpus_that_are_counted_in_another_order_are_told_apart(
+def test_gpus_keep_their_identity_when_a_restart_numbers_them_in_another_order(
     node_of: MakeNode, driver_of: MakeDriver, order: tuple[int, ...], code: int
 ) -> None:
-    """After a start of the library a GPU in trouble may have another number, and cannot say which it is."""
+    """After a restart of the library a GPU in trouble may have another index and not tell its UUID."""
     node = node_of(3)
     driver = driver_of(node)
     first = driver.look()

@@ -1,62 +1,69 @@
-"""A driver that answers every call, and takes its time: no look is for ever, and each GPU has its turn."""
+"""A slow driver that answers every call: a look ends after a while, and the next look reads the remaining GPUs."""
 
 import fakenvml
 from device_agent.health.news import Answer
 from device_agent.nvml import health_news
-from unit.nvml.conftest import MakeDriver, MakeNode
+from unit.nvml.conftest import Clock, MakeDriver, MakeNode
+
+TEMPERATURE = "nvmlDeviceGetTemperature"
+"""A look calls it once for each GPU."""
 
 
-def test_a_look_that_takes_too_long_goes_on_with_the_next(node_of: MakeNode, driver_of: MakeDriver) -> None:
+def test_a_look_that_takes_too_long_leaves_gpus_to_the_next(
+    node_of: MakeNode, driver_of: MakeDriver, clock: Clock
+) -> None:
     node = node_of(6)
-    driver = driver_of(node, slow_seconds=0.05)
+    driver = driver_of(node, slow_seconds=50, clock=clock)
     first = driver.look()
     assert (first.errors, [g.state.asked for g in first.gpus]) == ((), [True] * 6)
-    node.scenario.slow("nvmlDeviceGetTemperature", seconds=0.03)
+    clock.takes[TEMPERATURE] = 30
     for gpu in node.scenario.gpus:
         gpu.ecc_uncorrected = 1
     node.scenario.write()
     view = driver.look()
     assert [g.uuid for g in view.gpus] == [g.uuid for g in first.gpus]
-    asked = [g.state.asked for g in view.gpus]
-    assert 0 < sum(asked) < 6
+    asked = [True, True, False, False, False, False]
+    assert [g.state.asked for g in view.gpus] == asked
     assert [bool(g.state.failures) for g in view.gpus] == asked, "the others are as they were"
     assert {g.state.known for g in view.gpus} == {True}
     assert any(error.startswith("NVML is slow: ") for error in view.errors)
-    for _ in range(3):
+    for _ in range(2):
         view = driver.look()
-    assert all(g.state.failures for g in view.gpus), "each has had its turn"
-    node.scenario.slow("nvmlDeviceGetTemperature", seconds=0)
+    assert all(g.state.failures for g in view.gpus), "each GPU was read in one of three looks"
+    clock.takes.clear()
     assert all(g.state.asked for g in driver.look().gpus)
 
 
-def test_a_gpu_that_had_no_turn_has_no_check_that_counts(node_of: MakeNode, driver_of: MakeDriver) -> None:
+def test_a_gpu_that_was_not_read_has_no_fresh_check(node_of: MakeNode, driver_of: MakeDriver, clock: Clock) -> None:
     node = node_of(4)
-    driver = driver_of(node, slow_seconds=0.01)
+    driver = driver_of(node, slow_seconds=10, clock=clock)
     driver.look()
-    node.scenario.slow("nvmlDeviceGetTemperature", seconds=0.03)
+    clock.takes[TEMPERATURE] = 30
     look = health_news.look(driver.look())
     assert {uuid for uuid, check in look.checks.items() if check.fresh} == {fakenvml.uuid(0)}
     assert {check.answer for check in look.checks.values()} == {Answer.GOOD}
 
 
-def test_the_first_look_after_a_start_of_the_library_reads_them_all(node_of: MakeNode, driver_of: MakeDriver) -> None:
-    """Until it has, a number says nothing of which GPU it is."""
+def test_the_first_look_after_a_start_of_the_library_reads_all_gpus(
+    node_of: MakeNode, driver_of: MakeDriver, clock: Clock
+) -> None:
+    """Before that look, an index does not identify a GPU."""
     node = node_of(4)
-    node.scenario.slow("nvmlDeviceGetTemperature", seconds=0.02)
-    driver = driver_of(node, slow_seconds=0.01)
+    clock.takes[TEMPERATURE] = 20
+    driver = driver_of(node, slow_seconds=10, clock=clock)
     assert [g.state.asked for g in driver.look().gpus] == [True] * 4
     assert sum(g.state.asked for g in driver.look().gpus) == 1
     node.scenario.reload_driver()
     assert [g.state.asked for g in driver.look().gpus] == [True] * 4
 
 
-def test_who_has_no_turn_is_not_taken_for_one_that_does_not_say_its_name(
-    node_of: MakeNode, driver_of: MakeDriver
+def test_a_gpu_that_was_not_read_is_not_confused_with_one_that_hides_its_uuid(
+    node_of: MakeNode, driver_of: MakeDriver, clock: Clock
 ) -> None:
     node = node_of(4)
-    driver = driver_of(node, slow_seconds=0.01)
+    driver = driver_of(node, slow_seconds=10, clock=clock)
     driver.look()
-    node.scenario.slow("nvmlDeviceGetTemperature", seconds=0.02)
+    clock.takes[TEMPERATURE] = 20
     node.scenario.fail("nvmlDeviceGetUUID", fakenvml.UNKNOWN, gpu=1)
     for _ in range(6):
         view = driver.look()

@@ -1,4 +1,4 @@
-"""The table of XIDs, how an entry's rules change it, and looks and events of NVML as news of health."""
+"""The table of XIDs, the rules of an entry that change it, and health news from NVML."""
 
 import re
 from pathlib import Path
@@ -12,13 +12,13 @@ from device_agent.nvml.model import Gpu, GpuState, NvmlView, XidEvent
 from device_agent.nvml.reading import of_error
 
 
-def test_rows_are_unique_and_say_what_and_what_to_do():
+def test_rows_are_unique_and_have_meaning_and_advice():
     numbers = [row.xid for row in xids.ROWS]
     assert numbers == sorted(set(numbers))
     assert all(row.meaning and row.advice for row in xids.ROWS)
 
 
-def test_the_page_for_admins_has_the_table():
+def test_health_md_lists_the_table():
     page = (Path(__file__).parents[3] / "docs/health.md").read_text()
     table = page.partition("### XIDs that count")[2].partition("\n## ")[0]
     shown = {}
@@ -30,7 +30,7 @@ def test_the_page_for_admins_has_the_table():
 
 
 @pytest.mark.parametrize("xid", [48, 64, 79, 95, 119, 140])
-def test_what_nvidia_wants_a_reset_for_stays_until_a_reset(xid):
+def test_xids_that_need_a_reset_are_failures_until_a_reset(xid):
     ruling = xids.rule(xids.code(xid), HealthRules())
     assert ruling is not None
     assert (ruling.cause, ruling.clears) == (f"Xid{xid}", Clears.RESET)
@@ -38,7 +38,7 @@ def test_what_nvidia_wants_a_reset_for_stays_until_a_reset(xid):
 
 
 @pytest.mark.parametrize("xid", [8, 13, 31, 32, 43, 45, 63, 68, 69, 92, 94, 154])
-def test_errors_of_programs_and_mere_news_are_no_failure(xid):
+def test_xids_of_programs_are_no_failures(xid):
     assert xids.rule(xids.code(xid), HealthRules()) is None
 
 
@@ -58,7 +58,7 @@ def test_a_resource_may_ignore_add_and_change_rows(rules, xid, clears):
     assert (ruling.clears if ruling else None) == clears
 
 
-def test_a_code_of_another_source_is_no_xid():
+def test_a_code_with_another_label_has_no_ruling():
     assert xids.rule(Code("ERR", "79"), HealthRules()) is None
 
 
@@ -77,12 +77,12 @@ def gpu(uuid: str = "GPU-a", **state) -> Gpu:
         ({"failures": (("RowRemapFailed", "x"), ("ResetRequired", "y"))}, Answer.BAD, "RowRemapFailed"),
     ],
 )
-def test_a_gpus_state_as_a_check(state, answer, cause):
+def test_a_gpus_state_becomes_a_check(state, answer, cause):
     check = health_news.look(NvmlView(gpus=(gpu(**state),))).checks["GPU-a"]
     assert (check.answer, check.cause) == (answer, cause)
 
 
-def test_a_look_tells_which_load_of_the_driver_it_was():
+def test_a_look_names_the_load_of_the_driver():
     assert health_news.look(NvmlView(epoch=3, driver_load="17")).load == DriverLoad("17", 3)
 
 
@@ -92,22 +92,21 @@ def test_a_look_without_an_answer_says_why():
 
 
 @pytest.mark.parametrize(("gi", "ci", "part"), [(None, None, "GPU-a"), (0, None, "GPU-a/0"), (3, 0, "GPU-a/3/0")])
-def test_an_event_concerns_what_it_names(gi, ci, part):
+def test_an_event_becomes_a_fault_of_its_part(gi, ci, part):
     event = XidEvent("GPU-a", 79, 1.0, gi=gi, ci=ci, epoch=3, driver_load="17")
     assert health_news.fault(event) == Fault(part, Code("XID", "79"), source="nvml", load=DriverLoad("17", 3))
 
 
-def test_what_the_driver_tells_comes_with_advice():
-    """The document promises what helps."""
+def test_failures_and_silence_of_a_gpu_come_with_advice():
     for code in (GPU_IS_LOST, RESET_REQUIRED):
         [(_, message)] = of_error(NvmlCallError(code, "x")).failures
         assert "reset it" in message
         assert "reboot the node" in message
     silent = health_news.look(NvmlView(gpus=(Gpu("GPU-1", 0, 0, "", state=GpuState(known=False)),))).checks["GPU-1"]
-    assert "the driver's library gives no answer for GPU-1" in silent.message
+    assert "GPU-1" in silent.message
     assert "nvidia-smi" in silent.message
 
 
-def test_a_driver_that_tells_nothing_of_any_gpu_is_one_word():
+def test_a_driver_that_hangs_gives_the_cause_driver_unavailable():
     look = health_news.look(NvmlView(unavailable="NVML hangs: nvmlInitWithFlags does not answer"))
     assert (look.unanswered, look.cause) == ("NVML hangs: nvmlInitWithFlags does not answer", "DriverUnavailable")

@@ -1,4 +1,4 @@
-"""What can be the matter with a node, as seen by the operator, with the state and reason that follow."""
+"""The faults of a node as the operator sees them, each with its state and reason."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is accepted and yet worth a word: variables that resources take from each other, and rights of agents."""
+"""Warnings about an accepted spec: variables that resources overwrite, settings without effect, rights of agents."""
 
 from typing import Any
 
@@ -43,12 +43,12 @@ def test_two_resources_may_not_set_one_variable_to_two_values(resources: list[di
     assert names(*resources) == clashing
 
 
-def test_paths_of_device_nodes_are_values_too():
+def test_paths_of_device_nodes_count_as_values_of_a_variable():
     node = {"deviceNodes": [{"own": "kvm", "env": "NODE"}]}
     assert names(entry("a.b/c", inject=node), entry("a.b/d", inject=node)) == ["NODE"]
 
 
-def test_values_by_size_of_request_are_several():
+def test_a_value_that_depends_on_the_size_of_a_request_clashes():
     sized = [{"name": "A", "value": "1", "counts": [1]}, {"name": "A", "value": "2", "counts": [2]}]
     assert names(entry("a.b/c", inject={"env": sized})) == []
     assert names(entry("a.b/c", inject={"env": sized}), with_env("a.b/d", ("A", "1"))) == ["A"]
@@ -61,7 +61,7 @@ def test_resources_of_different_pools_never_meet():
     assert caveats(spec({"resources": [GPU, MIG], "nodePools": pools, "agent": agent})) == ()
 
 
-def test_what_is_between_the_entries_that_a_container_has():
+def test_a_clash_needs_two_entries_with_different_values_in_one_container():
     found = spec(
         {"resources": [with_env("a.b/c", ("A", "1")), with_env("a.b/d", ("A", "1")), with_env("a.b/e", ("A", "2"))]}
     )
@@ -76,31 +76,31 @@ def texts(access: dict[str, Any] | None, *resources: dict[str, Any]) -> str:
     return "; ".join(caveats(spec({"resources": list(resources) or [GPU], "agent": agent})))
 
 
-def test_without_driver_access_the_default_runtime_has_to_give_it():
+def test_without_driver_access_the_admin_is_warned():
     assert texts(None).startswith(
         "pool default: agent.driverAccess is not set, so the agents find the NVIDIA driver only"
     )
 
 
-def test_a_privileged_agent_is_told():
+def test_a_privileged_agent_is_a_warning():
     assert "pool default: the agents run privileged, because agent.driverAccess.driverRoot is set" in texts(
         {"driverRoot": "/"}
     )
 
 
-def test_an_agent_with_sys_admin_is_told():
+def test_an_agent_with_sys_admin_is_a_warning():
     assert texts({"runtimeClass": "nvidia"}) == ""
     assert "pool default: the agents have the capability SYS_ADMIN" in texts({"runtimeClass": "nvidia"}, MIG)
     assert texts({"runtimeClass": "nvidia", "cdiDevice": "management.nvidia.com/gpu=all"}, MIG) == ""
 
 
-def test_a_clash_is_told_with_the_way_out():
+def test_the_warning_about_a_clash_says_what_to_do():
     text = texts({"runtimeClass": "nvidia"}, GPU, {**MIG, "preset": "nvidia-gpu-env"})
     assert "nvidia.com/gpu, nvidia.com/mig set NVIDIA_VISIBLE_DEVICES to different values" in text
     assert "-cdi or -nodes" in text
 
 
-def test_pools_without_nvidia_devices_have_nothing_to_tell():
+def test_pools_without_nvidia_devices_have_no_warnings():
     assert caveats(spec(agent={"deviceMetrics": "None", "nodeFeatures": "None"})) == ()
 
 
@@ -115,12 +115,12 @@ def test_pools_without_nvidia_devices_have_nothing_to_tell():
         ),
     ],
 )
-def test_settings_for_nvidia_devices_that_reach_none_are_told(agent: dict[str, Any], named: str):
+def test_nvidia_settings_without_effect_are_a_warning(agent: dict[str, Any], named: str):
     (text,) = caveats(spec(agent=agent))
     assert text == f"pool default: {named}, because the pool serves no nvml devices"
 
 
-def test_settings_of_all_pools_are_meant_for_those_that_serve_nvidia_devices():
+def test_common_nvidia_settings_are_no_warning_if_one_pool_uses_them():
     pools = [
         {"name": n, "nodeSelector": {"x": n}, "serves": [r]} for n, r in (("gpu", GPU["name"]), ("kvm", "a.b/kvm"))
     ]
@@ -166,18 +166,18 @@ UNUSABLE = "nvidia.com/gpu: containers get device nodes without /dev/nvidiactl"
         ({"preset": "nvidia-gpu-nodes", "inject": {"deviceNodes": [{"hostPath": "/dev/nvidiactl"}]}}, ""),
     ],
 )
-def test_a_list_beside_a_preset_that_takes_the_device_away_is_told(fields: dict[str, Any], told: str):
+def test_a_list_that_removes_the_device_of_a_preset_is_a_warning(fields: dict[str, Any], told: str):
     text = texts({"cdiDevice": "management.nvidia.com/gpu=all"}, {"name": "nvidia.com/gpu", **fields})
     assert text.startswith(f"pool default: {told}") if told else text == ""
 
 
 @pytest.mark.parametrize("preset", catalogue.presets())
-def test_presets_as_they_are_hand_their_device_over(preset: str):
+def test_unchanged_presets_have_no_warning(preset: str):
     found = texts({"cdiDevice": "management.nvidia.com/gpu=all"}, {"name": "nvidia.com/gpu", "preset": preset})
     assert found == ""
 
 
-def test_one_entry_whose_names_clash_sets_and_many_set():
+def test_the_warning_about_one_entry_is_in_the_singular():
     agent = {"cdiDevice": "management.nvidia.com/gpu=all"}
     assert "nvidia.com/mig-{profile} sets NVIDIA_VISIBLE_DEVICES" in texts(agent, MIXED)
     assert "nvidia.com/gpu, nvidia.com/mig set NVIDIA_VISIBLE_DEVICES" in texts(agent, GPU, MIG)

@@ -47,7 +47,7 @@ def test_a_fleet_that_is_served_is_ready_and_current():
     assert found["pools"][0]["nodes"] == {"matched": 3, "settled": 3, "ready": 3, "updated": 3, "stale": 0}
 
 
-def test_an_object_that_is_not_accepted_and_runs_nothing_is_not_ready():
+def test_an_object_without_an_accepted_spec_is_not_ready():
     found = status(WRONG, nodes=(node(),))
     assert conditions(found) == {
         "Accepted": ("False", "InvalidSpec"),
@@ -58,7 +58,7 @@ def test_an_object_that_is_not_accepted_and_runs_nothing_is_not_ready():
     assert message(found, "Accepted") == "spec.resources[0].unit: unknown attribute 'x'"
 
 
-def test_after_an_edit_that_is_rejected_the_status_tells_of_the_accepted_generation():
+def test_after_a_rejected_edit_the_status_describes_the_accepted_generation():
     found = status(rejected=WRONG, **fleet(2), previous=READY_BEFORE, generation=2)
     assert conditions(found)["Ready"] == ("True", "InvalidSpec")
     assert conditions(found)["Accepted"] == ("False", "InvalidSpec")
@@ -68,7 +68,7 @@ def test_after_an_edit_that_is_rejected_the_status_tells_of_the_accepted_generat
     assert conditions(found)["Progressing"] == ("False", "Current")
 
 
-def test_after_an_edit_that_is_rejected_what_cannot_be_written_and_who_overlaps_is_told():
+def test_after_a_rejected_edit_write_failures_and_overlaps_are_still_reported():
     found = status(
         pools({"name": "a"}, {"name": "b"}),
         rejected=WRONG,
@@ -80,7 +80,7 @@ def test_after_an_edit_that_is_rejected_what_cannot_be_written_and_who_overlaps_
     assert "pools a and b both match node node-1" in message(found, "Degraded")
 
 
-def test_an_accepted_spec_that_is_lost_is_told_by_every_condition_and_keeps_its_generation():
+def test_every_condition_reports_a_lost_accepted_spec_and_its_generation_stays():
     found = status(WRONG, lost="the revision is gone", previous={"acceptedGeneration": 3}, generation=4)
     assert found["acceptedGeneration"] == 3
     assert conditions(found) == {
@@ -110,7 +110,7 @@ def test_paused_changes_nothing_and_says_so():
     assert status(paused, nodes=(node(),))["nodes"][0]["reason"] == "Paused"
 
 
-def test_later_overlaps_degrade_and_do_not_revoke():
+def test_later_overlaps_degrade_and_do_not_revoke_acceptance():
     found = status(
         pools({"name": "a"}, {"name": "b"}),
         nodes=(node(),),
@@ -123,7 +123,7 @@ def test_later_overlaps_degrade_and_do_not_revoke():
     assert "pools a and b" in found["pools"][0]["message"]
 
 
-def test_a_name_that_another_objects_agent_serves_too_degrades_and_is_told_on_the_node():
+def test_a_resource_name_that_two_objects_serve_degrades_the_object_and_its_node():
     meet = (
         Overlap(
             "node-0001", ConditionReason.RESOURCE_CONFLICT, "default", "other", ("example.com/ttyS0",), reported=True
@@ -141,7 +141,7 @@ def test_a_name_that_another_objects_agent_serves_too_degrades_and_is_told_on_th
     assert conditions(found)["Ready"][0] == "True"
 
 
-def test_devices_that_another_object_offers_too_degrade_and_hide_no_other_fault():
+def test_devices_that_two_objects_offer_degrade_and_hide_no_other_fault():
     names = (KVM, "example.com/other")
     meet = tuple(
         Overlap(
@@ -165,7 +165,7 @@ def test_devices_that_another_object_offers_too_degrade_and_hide_no_other_fault(
     assert conditions(found)["Accepted"][0] == conditions(found)["Ready"][0] == "True"
 
 
-def test_what_could_not_be_applied_is_told():
+def test_an_object_that_could_not_be_written_is_reported():
     problem = ApplyProblem("default", "NotOwned", "DaemonSet x belongs to somebody else")
     found = status(nodes=(node(),), problems=(problem,))
     assert conditions(found)["Degraded"] == ("True", "NotOwned")
@@ -190,7 +190,7 @@ def test_devices_without_an_answer_degrade_and_are_not_counted_as_healthy():
     assert found["unhealthyDevices"] == []
 
 
-def test_unhealthy_and_unknown_devices_are_both_told():
+def test_unhealthy_and_unknown_devices_are_both_reported():
     mixed = [device("a", health="Unhealthy", reason="Missing"), device("b", health="Unknown")]
     found = status(
         nodes=(node(),),
@@ -218,7 +218,7 @@ def test_unhealthy_devices_degrade_by_name():
     assert conditions(found)["Ready"][0] == "True"
 
 
-def test_health_that_is_not_kept_degrades_beside_the_devices_that_it_concerns():
+def test_health_that_is_not_kept_is_reported_beside_unhealthy_devices():
     bad = [device(health="Unhealthy", reason="Xid79")]
     seen = inventory(healthError="could not be kept on the node: No space left on device", devices=bad)
     found = status(nodes=(node(),), pods=(pod(),), inventories=(seen,))
@@ -230,7 +230,7 @@ def test_health_that_is_not_kept_degrades_beside_the_devices_that_it_concerns():
     assert conditions(found)["Ready"][0] == "True"
 
 
-def test_before_all_lists_are_read_nothing_is_claimed():
+def test_before_all_lists_are_read_only_accepted_is_judged():
     found = status(**fleet(1), complete=False)
     assert {kind: s for kind, (s, _) in conditions(found).items()} == {
         "Accepted": "True",
@@ -241,7 +241,7 @@ def test_before_all_lists_are_read_nothing_is_claimed():
     assert conditions(status(**fleet(1), complete=False, previous=READY_BEFORE))["Ready"] == ("True", "Serving")
 
 
-def test_transition_times_move_with_the_status_alone():
+def test_transition_times_change_only_with_the_status():
     before = status(**fleet(2))
     for condition in before["conditions"]:
         condition["lastTransitionTime"] = "2026-05-01T00:00:00Z"

@@ -1,4 +1,4 @@
-"""The CRD's fields and the dataclasses that read them: a field of the one alone would be dropped or refused."""
+"""The CRD's fields and the dataclasses that read them: a field that only one of them has would be dropped or refused."""
 
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,7 @@ def test_the_spec_has_the_fields_that_are_parsed():
     assert SPEC.keys() == SPEC_FIELDS
 
 
-def test_bounds_are_those_of_the_code():
+def test_the_crd_has_the_bounds_of_the_code():
     resource = SPEC["resources"]["items"]["properties"]
     assert resource["sharing"]["properties"]["replicas"]["maximum"] == check.MAX_REPLICAS
     simulated = resource["devices"]["items"]["properties"]["simulated"]["properties"]
@@ -78,7 +78,7 @@ def test_bounds_are_those_of_the_code():
     assert set(TolerationOperator) == set(POOL["tolerations"]["items"]["properties"]["operator"]["enum"])
 
 
-def test_the_status_is_cut_where_the_crd_ends():
+def test_the_status_is_cut_at_the_bounds_of_the_crd():
     fields = ROOT["properties"]["status"]["properties"]
     node = fields["nodes"]["items"]["properties"]
     assert fields["resources"]["maxItems"] == status.MAX_RESOURCES

@@ -1,4 +1,4 @@
-"""What the guides and the examples tell admins to write: it is accepted, and pods get their device by it."""
+"""The specs in the guides and examples are accepted, and hand devices to pods."""
 
 import re
 from collections.abc import Iterator
@@ -54,7 +54,7 @@ def test_the_guides_have_specs():
 
 
 @pytest.mark.parametrize("given", SPECS)
-def test_what_is_written_there_is_accepted_and_hands_devices_over(given: dict[str, Any]):
+def test_specs_in_the_guides_are_accepted_and_hand_over_devices(given: dict[str, Any]):
     said = caveats(spec(given))
     assert [text for text in said if "containers get" in text or "no effect" in text] == []
 
@@ -79,7 +79,7 @@ def test_the_migration_table_says_what_to_write():
 
 
 @pytest.mark.parametrize(("way", "field", "value"), ROWS)
-def test_a_setting_of_the_vendors_plugin_has_one_here_that_works(way: str, field: str, value: Any):
+def test_the_replacement_for_each_setting_of_the_vendors_plugin_works(way: str, field: str, value: Any):
     for key in reversed(field.split(".")):
         value = {key: value}
     entry = {"name": "nvidia.com/gpu", "preset": f"nvidia-gpu-{way}", **value}

@@ -1,4 +1,4 @@
-"""What an agent's pod has in addition for NVIDIA devices, by each way to the driver, and that others have nothing."""
+"""What an agent's pod gets for NVIDIA devices with each way to the driver; other pods get nothing."""
 
 from typing import Any
 
@@ -122,7 +122,7 @@ def test_what_the_runtime_is_asked_for(
 
 
 @pytest.mark.parametrize("resource", [GPU, MIG])
-def test_a_driver_root_is_a_privileged_container_that_reads(resource: dict[str, Any]):
+def test_a_driver_root_is_mounted_read_only_in_a_privileged_container(resource: dict[str, Any]):
     found = added(resource, driverAccess={"driverRoot": "/"})
     security = found.pop("pod securityContext")
     assert security["seLinuxOptions"] == {"type": "spc_t"}
@@ -155,7 +155,7 @@ def test_node_features_are_a_directory_that_the_agent_may_write():
     assert added(GPU, nodeFeatures="None") == {}
 
 
-def test_pools_without_nvidia_devices_have_none_of_it():
+def test_pools_without_nvidia_devices_get_no_additions():
     assert template(entry(), **EVERYTHING) == template(entry())
 
 
@@ -181,7 +181,7 @@ def test_a_pool_replaces_the_way_as_a_whole():
     assert pod["containers"][0]["securityContext"]["privileged"] is True
 
 
-def test_a_variable_of_the_admins_own_is_not_given_twice():
+def test_a_variable_that_the_admin_sets_is_not_set_twice():
     env = template(
         GPU, driverAccess={"runtimeClass": "nvidia"}, env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
     )
@@ -190,7 +190,7 @@ def test_a_variable_of_the_admins_own_is_not_given_twice():
     assert "asks-runtime" not in [v["name"] for v in env["spec"]["volumes"]]
 
 
-def test_a_device_whose_name_no_mount_may_have_is_asked_for_by_variable_alone():
+def test_a_cdi_name_that_cannot_be_a_mount_path_is_requested_by_variable_alone():
     access = {"runtimeClass": "nvidia", "cdiDevice": "management.nvidia.com/gpu=0:1"}
     assert added(GPU, driverAccess=access) == {
         "pod runtimeClassName": "nvidia",

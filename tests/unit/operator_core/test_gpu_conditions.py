@@ -39,7 +39,7 @@ CLASHES = {
 
 
 @pytest.mark.parametrize("held", CLASHES.values(), ids=CLASHES)
-def test_a_container_that_lacks_the_value_of_a_variable_is_named(held: list[tuple[str, str, str]]):
+def test_a_container_that_lost_the_value_of_a_variable_is_named(held: list[tuple[str, str, str]]):
     found = gpus(*held)
     (only,) = found["nodes"]
     assert (only["state"], only["reason"]) == ("Serving", "EnvCollision")
@@ -67,7 +67,7 @@ def test_several_containers_with_a_collision_are_counted():
     assert found["nodes"][0]["message"].endswith(", and 1 more container")
 
 
-def test_what_an_admin_should_know_stands_in_the_message_of_accepted():
+def test_the_message_of_accepted_has_the_warnings():
     text = message(gpus(), "Accepted")
     assert text.startswith(
         "generation 1 is in force: 2 resources, 1 pool; pool default: the agents have the capability"
@@ -81,7 +81,7 @@ def after_a_rejected_edit(found: Spec, **seen: Any) -> dict[str, Any]:
     return status(found, rejected=WRONG, nodes=(node(),), pods=(pod(),), generation=2, **seen)
 
 
-def test_a_rejected_edit_does_not_hide_what_containers_lack():
+def test_a_rejected_edit_does_not_hide_lost_variables():
     found = spec({"resources": [{"name": GPU, "preset": "nvidia-gpu-env"}, {"name": MIG, "preset": "nvidia-mig-env"}]})
     both = [{"namespace": "ml", "pod": "a", "container": "train"}]
     small = "nvidia.com/mig-1g.10gb"

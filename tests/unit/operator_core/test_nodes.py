@@ -29,7 +29,7 @@ def test_a_node_and_its_cause(given: dict[str, Any], wanted: tuple[str, str, str
 
 
 @pytest.mark.parametrize("name", CAUSES)
-def test_a_cause_is_told_the_same_way_a_second_later(name: str):
+def test_the_message_of_a_cause_is_the_same_a_second_later(name: str):
     """A message that counted seconds would be a status write each second."""
     given = {"now": NOW, **CAUSES[name][0]}
     pool, paused = given.pop("pool", POOL), given.pop("paused", False)
@@ -42,7 +42,7 @@ def test_a_cause_is_told_the_same_way_a_second_later(name: str):
 
 
 @pytest.mark.parametrize("name", CAUSES)
-def test_only_what_serves_is_served(name: str):
+def test_only_nodes_with_a_serving_agent_are_served(name: str):
     given, (state, _, _) = CAUSES[name]
     assert report(**given).served == (state in ("Serving", "NoDevices"))
 
@@ -65,7 +65,7 @@ GRACE |= {
 
 
 @pytest.mark.parametrize("name", CAUSES)
-def test_grace_is_for_what_has_no_cause_yet(name: str):
+def test_grace_is_only_for_nodes_without_a_known_cause(name: str):
     assert report(**CAUSES[name][0]).grace == (name in GRACE)
 
 
@@ -95,9 +95,7 @@ def test_a_node_counts_once_it_has_been_ready_for_a_while(on: NodeView, *, settl
     ("heard", "ready", "updated"),
     [(40, False, False), (20, False, True), (40, True, True)],
 )
-def test_a_report_from_before_the_pod_says_nothing_of_a_pod_that_is_not_ready(
-    heard: float, *, ready: bool, updated: bool
-):
+def test_a_report_older_than_a_pod_that_is_not_ready_does_not_count(heard: float, *, ready: bool, updated: bool):
     seen = {"pods": (pod(age=30, ready=ready),), "inventories": (inventory(heard=heard),)}
     assert report(**seen).updated == updated
 
@@ -112,7 +110,7 @@ def test_a_node_is_updated_with_the_current_template_and_configuration(template:
     assert report(pool=pool, **seen).updated == updated
 
 
-def test_the_newest_pod_that_is_not_going_counts():
+def test_the_newest_pod_that_is_not_being_deleted_counts():
     pods = (pod(age=900, deleting=True), pod(age=600, ready=False, waiting_reason="ErrImagePull"), pod(age=120))
     assert report(pods=pods, inventories=(inventory(),)).state == "Serving"
 
@@ -125,13 +123,13 @@ def test_a_node_without_the_hardware_is_no_problem_and_one_without_its_driver_is
     assert report(**CAUSES[name][0]).problem == problem
 
 
-def test_what_ended_long_ago_is_no_part_of_the_message():
+def test_an_old_end_of_the_container_is_not_in_the_message():
     old = {"restarts": 2, "exit_code": 137, "terminated_reason": "Error", "terminated_at": ago(3600)}
     found = report(pods=(pod(ready=False, ready_since=ago(70), **old),), inventories=(inventory(),))
     assert found.message == "pod lab-default-node-1 is not Ready since 2026-06-01T11:58:50Z: its log says why"
 
 
-def test_a_restart_is_told_in_the_singular():
+def test_one_restart_is_written_in_the_singular():
     crashes = pod(ready=False, waiting_reason="CrashLoopBackOff", exit_code=1, restarts=1)
     assert report(pods=(crashes,)).message == "pod lab-default-node-1: exit code 1, 1 restart"
 

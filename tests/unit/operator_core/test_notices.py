@@ -22,7 +22,7 @@ def told_of(old: dict[str, Any], new: dict[str, Any]) -> tuple[Notice, ...]:
     return transitions(read_config_status(old), read_config_status(new))
 
 
-def test_a_first_visit_tells_acceptance_and_readiness():
+def test_the_first_status_gives_events_for_accepted_and_ready():
     assert notices({}, status(**fleet(1))) == [("Normal", "Accepted"), ("Normal", "Ready")]
     assert notices({}, status(WRONG)) == [
         ("Warning", "InvalidSpec"),
@@ -31,12 +31,12 @@ def test_a_first_visit_tells_acceptance_and_readiness():
     ]
 
 
-def test_an_unchanged_status_tells_nothing():
+def test_an_unchanged_status_gives_no_event():
     found = status(**fleet(1))
     assert notices(found, status(**fleet(1), previous=found)) == []
 
 
-def test_a_fault_and_its_end_are_told_once_each():
+def test_a_fault_and_its_end_give_one_event_each():
     good = status(**fleet(2))
     bad = status(**fleet(1, waiting=1, **CRASH), previous=good)
     assert notices(good, bad) == [("Normal", "Updating"), ("Warning", "AgentCrashes"), ("Warning", "NotReady")]
@@ -44,7 +44,7 @@ def test_a_fault_and_its_end_are_told_once_each():
     assert notices(bad, mended) == [("Normal", "Updated"), ("Normal", "Recovered"), ("Normal", "Ready")]
 
 
-def test_each_refused_edit_is_told():
+def test_each_rejected_edit_gives_an_event():
     first = status(WRONG)
     again = status(WRONG, previous=first, generation=2)
     assert notices(first, again) == [("Warning", "InvalidSpec")]
@@ -55,7 +55,7 @@ def told(old: list[InventoryView], new: list[InventoryView]) -> list[tuple[str, 
     return [(n.reason, n.message) for n in health_transitions(old, new)]
 
 
-def test_health_transitions_are_told_by_device():
+def test_each_change_of_a_devices_health_gives_an_event():
     good = inventory(devices=[device("a"), device("b")])
     bad = inventory(devices=[device("a", health="Unhealthy", reason="Missing", message="unplugged"), device("b")])
     assert told([good], [bad]) == [("DeviceUnhealthy", f"{KVM} a on node node-1 is Unhealthy: Missing: unplugged")]
@@ -66,19 +66,19 @@ def test_health_transitions_are_told_by_device():
     assert told([good], [hangs]) == [("DeviceUnknown", f"{KVM} a on node node-1 is Unknown: NVML hangs")]
 
 
-def test_of_a_device_that_a_cut_list_has_lost_nothing_is_told():
+def test_a_device_that_a_cut_list_omits_gives_no_event():
     bad = inventory(devices=[device("a", health="Unhealthy", reason="Missing"), device("b")])
     cut = inventory(devices=[device("b")], devicesOmitted=1)
     assert told([bad], [cut]) == []
     assert told([cut], [bad]) == [("DeviceUnhealthy", f"{KVM} a on node node-1 is Unhealthy: Missing")]
 
 
-def test_of_an_inventory_that_cannot_be_read_nothing_is_told():
+def test_an_unreadable_inventory_gives_no_event():
     bad = inventory(devices=[device("a", health="Unhealthy")])
     assert told([bad], [replace(bad, status=None, unreadable="status.devices: must be a list")]) == []
 
 
-def test_a_device_that_is_unhealthy_at_first_sight_is_told_under_a_key_that_stays():
+def test_a_new_unhealthy_device_gives_one_event_whose_key_stays():
     bad = inventory(devices=[device("a", health="Unhealthy"), device("b")])
     (first,) = health_transitions([], [bad])
     (again,) = health_transitions([], [bad])

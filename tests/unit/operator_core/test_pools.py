@@ -63,7 +63,7 @@ def test_nodes_of_a_pool(fields: dict[str, Any], found: list[str]):
 
 
 @pytest.mark.parametrize("labels", [{"kubernetes.io/os": "windows"}, {"kubernetes.io/os": ""}])
-def test_nodes_that_do_not_say_linux_are_in_no_pool(labels: dict[str, str]):
+def test_nodes_without_the_label_linux_are_in_no_pool(labels: dict[str, str]):
     (pool,) = spec().pools
     assert not matches(pool, node(labels=labels))
 
@@ -74,19 +74,19 @@ def test_each_node_belongs_to_its_pool():
     assert found.overlaps == ()
 
 
-def test_pools_that_meet_on_a_node_are_refused_by_name():
+def test_pools_that_share_a_node_are_rejected_and_named():
     found = judged(pools(EDGE, {"name": "all"}))
     assert found is not None
     assert found.reason == "PoolOverlap"
     assert found.message.startswith("pools edge and all both match node node-1: a node may belong to only one pool")
 
 
-def test_pools_that_could_meet_but_do_not_are_accepted():
+def test_pools_that_share_no_node_now_are_accepted():
     found = pools(EDGE, {"name": "big", "nodeSelector": {"size": "big"}})
     assert judged(found) is None
 
 
-def test_an_overlap_that_came_later_is_told():
+def test_a_later_overlap_is_reported():
     now = assignment(pools(EDGE, {"name": "all"}), nodes=NODES, others=[])
     assert now.nodes == {"edge": ("node-1",), "all": ("node-2", "node-3")}
     (overlap,) = now.overlaps
@@ -104,7 +104,7 @@ def test_an_overlap_that_came_later_is_told():
         (other(age=60), "lab"),  # rejected itself: nothing of it is in force
     ],
 )
-def test_of_two_objects_that_serve_one_resource_on_a_node_the_earlier_wins(rival: OtherConfig, wins: str):
+def test_the_earlier_of_two_objects_for_one_resource_wins(rival: OtherConfig, wins: str):
     found = judged(spec(), others=[rival])
     assert (found is None) == (wins == "lab")
     if found is not None:
@@ -122,11 +122,11 @@ def test_of_two_objects_that_serve_one_resource_on_a_node_the_earlier_wins(rival
     ],
     ids=["another resource", "other nodes", "a pool that does not serve it"],
 )
-def test_objects_that_do_not_meet_are_no_conflict(rival: Any):
+def test_objects_without_a_common_node_do_not_conflict(rival: Any):
     assert judged(spec(), others=[other(held=rival)]) is None
 
 
-def test_what_a_rival_holds_counts_beside_what_it_wants():
+def test_pools_that_a_rival_holds_count_beside_those_that_it_wants():
     edge, another = pools(EDGE), spec(resources=[entry("example.com/another")])
     rival = other(age=-60, held=edge, wanted=another)
     found = judged(spec(), others=[rival])
@@ -135,7 +135,7 @@ def test_what_a_rival_holds_counts_beside_what_it_wants():
     assert judged(pools(LAB_POOL), others=[rival]) is None
 
 
-def test_a_pool_that_two_accepted_specs_of_a_rival_have_is_told_once():
+def test_a_pool_in_two_accepted_specs_of_a_rival_is_reported_once():
     twice = OtherConfig(name="other", uid="u", created=ago(60), held=(*spec().pools, *spec(paused=True).pools))
     found = assignment(spec(), nodes=NODES, others=[twice])
     assert [o.node for o in found.overlaps] == ["node-1", "node-2", "node-3"]
@@ -168,7 +168,7 @@ def meeting(
 STRANGER = other(held=spec(resources=[entry("example.com/else")]))
 
 
-def test_a_name_that_two_objects_come_to_on_a_node_is_told():
+def test_one_rendered_name_of_two_objects_on_a_node_is_a_conflict():
     (found,) = meeting([counts(TAKEN), counts("example.com/else")], others=[STRANGER])
     assert found == Overlap("node-1", ConditionReason.RESOURCE_CONFLICT, "default", "other", (TAKEN,), reported=True)
     assert describe([found]).startswith(
@@ -187,7 +187,7 @@ def test_a_name_that_two_objects_come_to_on_a_node_is_told():
     ],
     ids=["other names", "no devices", "nobody's", "left by its agent", "no agent of ours"],
 )
-def test_what_is_no_conflict_of_reported_names(theirs: Any, others: Any, agents: Any):
+def test_reported_names_that_do_not_conflict(theirs: Any, others: Any, agents: Any):
     assert meeting(theirs, others=others, agents=agents) == ()
 
 
@@ -220,7 +220,7 @@ def gpu(number: int = 0, *, name: str = "nvidia.com/gpu", **fields: Any) -> dict
 SHARED = "nvidia.com/gpu.shared"
 
 
-def test_devices_that_two_objects_offer_under_two_names_are_told():
+def test_one_device_offered_by_two_objects_is_a_conflict():
     (found,) = sharing_hardware([gpu(1, name=SHARED), gpu(2, name=SHARED)], [gpu(2), gpu(1), gpu(0)])
     names = ("nvidia.com/gpu", SHARED)
     assert found == Overlap(
@@ -243,7 +243,7 @@ def test_devices_that_two_objects_offer_under_two_names_are_told():
     ],
     ids=["others", "held", "a path", "observed only", "one name"],
 )
-def test_what_is_no_conflict_of_devices(theirs: Any, ours: Any):
+def test_devices_that_do_not_conflict(theirs: Any, ours: Any):
     assert sharing_hardware(theirs, ours) == ()
 
 
@@ -257,7 +257,7 @@ def test_what_is_no_conflict_of_devices(theirs: Any, ours: Any):
     ],
     ids=["whole", "theirs cut", "ours cut", "theirs cut to nothing"],
 )
-def test_where_a_list_was_cut_no_conflict_found_is_not_none(theirs: Any, ours: Any, unchecked: tuple[str, ...]):
+def test_a_node_with_a_cut_list_and_no_conflict_is_unchecked(theirs: Any, ours: Any, unchecked: tuple[str, ...]):
     seen = [
         inventory(resources=[counts("nvidia.com/gpu")], **{"devices": [gpu(0)], **ours}),
         inventory(owner="uid-other", resources=[counts(SHARED)], **{"devices": [gpu(1, name=SHARED)], **theirs}),
@@ -266,7 +266,7 @@ def test_where_a_list_was_cut_no_conflict_found_is_not_none(theirs: Any, ours: A
     assert (found.overlaps, found.unchecked) == ((), unchecked)
 
 
-def test_a_conflict_that_cut_lists_show_is_told():
+def test_a_conflict_in_cut_lists_is_reported():
     seen = [
         inventory(resources=[counts("nvidia.com/gpu")], devices=[gpu(0)], devicesOmitted=3),
         inventory(owner="uid-other", resources=[counts(SHARED)], devices=[gpu(0, name=SHARED)], devicesOmitted=3),
@@ -275,21 +275,21 @@ def test_a_conflict_that_cut_lists_show_is_told():
     assert ([o.reason for o in found.overlaps], found.unchecked) == ([ConditionReason.DEVICE_CONFLICT], ())
 
 
-def test_an_inventory_that_cannot_be_read_is_no_conflict_and_cannot_be_compared():
+def test_a_node_with_an_unreadable_inventory_has_no_conflict_and_is_unchecked():
     theirs = inventory(owner="uid-other", resources=[counts(SHARED)], devices=[gpu(0, name=SHARED)])
     ours = inventory(resources=[counts("nvidia.com/gpu")], devices=[gpu(0)])
     found = assigned_with([ours, replace(theirs, status=None, unreadable="status.devices: must be a list")])
     assert (found.overlaps, found.unchecked) == ((), ("node-1",))
 
 
-def test_a_pci_function_is_one_whoever_reports_it():
+def test_one_pci_address_is_one_device_for_all_sources():
     (found,) = sharing_hardware(
         [device("0000:3b:00.0", resource=SHARED, health="Unknown")], [device("0000:3b:00.0", resource="nvidia.com/gpu")]
     )
     assert (found.reason, found.device) == ("DeviceConflict", "0000:3b:00.0")
 
 
-def test_a_conflict_of_names_as_written_is_told_once():
+def test_a_conflict_of_written_names_is_reported_once():
     found = meeting([counts(KVM)], others=[other(held=spec())])
     assert [(o.node, o.reported) for o in found] == [("node-1", False), ("node-2", False)]
 
@@ -301,6 +301,6 @@ def test_a_message_names_five_nodes_and_counts_the_others():
     assert name_nodes(["b", "a", "b"]) == "nodes a, b"
 
 
-def test_each_pair_of_rivals_is_told_once():
+def test_each_pair_of_rivals_has_one_sentence():
     found = assignment(pools({"name": "a"}, {"name": "b"}, {"name": "c"}), nodes=NODES, others=[])
     assert describe(found.overlaps).count("a node may belong to only one pool") == 2

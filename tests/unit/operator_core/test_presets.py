@@ -1,4 +1,4 @@
-"""Presets: how an entry is laid over one, and what a container gets by each of the catalogue's."""
+"""Presets: how an entry is merged over one, and what a container gets from each preset of the catalogue."""
 
 import copy
 from typing import Any
@@ -144,7 +144,7 @@ OVERRIDES = st.fixed_dictionaries({}, optional=LEAVES)
 
 @settings(max_examples=150, deadline=None)
 @given(preset=st.sampled_from(NAMES), own=OVERRIDES)
-def test_a_preset_with_fields_beside_it_is_a_good_entry_that_keeps_both(preset: str, own: dict[str, Any]):
+def test_an_entry_with_a_preset_and_fields_has_both(preset: str, own: dict[str, Any]):
     base = catalogue.presets()[preset].resource
     untouched = copy.deepcopy(base)
     expanded = catalogue.expand({"name": "nvidia.com/gpu", "preset": preset, **own}, path="r")
@@ -187,7 +187,7 @@ def test_the_agents_document_has_the_result_and_no_preset():
         ({}, "spec.resources[0].devices: is missing"),
     ],
 )
-def test_a_preset_that_cannot_be_used(entry: dict[str, Any], message: str):
+def test_an_invalid_preset_is_refused(entry: dict[str, Any], message: str):
     with pytest.raises(InvalidSpecError) as refused:
         parse_spec(obj({"resources": [{"name": "nvidia.com/gpu", **entry}]}))
     assert message in str(refused.value)

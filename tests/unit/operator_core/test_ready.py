@@ -1,4 +1,4 @@
-"""Ready: on which nodes it is judged, and what takes it away."""
+"""Ready: which nodes it counts, and what makes it False."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ def test_no_device_is_ready_with_a_reason():
     assert message(found, "Ready").startswith("1 of 1 settled nodes served; ")
 
 
-def test_ready_points_at_degraded_where_a_driver_keeps_the_devices_away():
+def test_ready_refers_to_degraded_if_a_driver_shows_no_devices():
     found = spec({"resources": [{"name": GPU, "preset": "nvidia-gpu-cdi"}]})
     silent = inventory(
         resources=[counts(GPU, devices=0, registered=False, reason="DriverUnavailable", message="no driver")],
@@ -97,7 +97,7 @@ def test_a_node_that_joins_a_settled_fleet_changes_no_condition():
     assert message(found, "Ready") == "2 of 2 settled nodes served, 1 node joining"
 
 
-def test_the_first_node_of_a_pool_that_was_empty_does_not_take_ready_away():
+def test_the_first_node_of_an_empty_pool_does_not_end_ready():
     found = status(nodes=(node(age=30),), previous=READY_BEFORE)
     assert conditions(found)["Ready"][0] == "True"
     assert message(found, "Ready").startswith("0 of 1 nodes served")
@@ -112,7 +112,7 @@ def test_the_first_node_of_a_pool_that_was_empty_does_not_take_ready_away():
         ({"age": 10, "waiting_reason": "ErrImagePull"}, False),
     ],
 )
-def test_once_ready_only_a_node_with_a_cause_takes_it_away(waiting_pod: dict[str, Any], *, ready: bool):
+def test_once_true_only_a_node_with_a_fault_ends_ready(waiting_pod: dict[str, Any], *, ready: bool):
     seen = fleet(2, waiting=1, **waiting_pod)
     assert (conditions(status(**seen, previous=READY_BEFORE))["Ready"][0] == "True") == ready
     assert conditions(status(**seen))["Ready"][0] == "False"
@@ -146,7 +146,7 @@ CREATING = {"phase": "Pending", "waiting_reason": "ContainerCreating"}
         (80, ("True", "Updating"), ("True", "ContainerCreating"), ("False", "ContainerCreating")),
     ],
 )
-def test_a_rolled_agent_that_cannot_start_is_told_by_every_condition(
+def test_every_condition_reports_a_replaced_agent_that_cannot_start(
     age: float, progressing: tuple[str, str], degraded: tuple[str, str], ready: tuple[str, str]
 ):
     """Its inventory is still the one of the pod before, with the right configuration."""
@@ -162,7 +162,7 @@ def test_a_rolled_agent_that_cannot_start_is_told_by_every_condition(
     assert found["pools"][0]["nodes"]["updated"] == 0
 
 
-def test_an_agent_that_broke_after_it_had_been_up_is_no_update_in_progress():
+def test_an_agent_that_fails_after_it_was_ready_is_not_progressing():
     seen = fleet(1)
     seen["pods"] = (pod("node-0000", ready=False, age=1800, ready_since=ago(600), **CRASH),)
     found = status(**seen, previous=READY_BEFORE)
@@ -215,7 +215,7 @@ def test_the_conditions_never_contradict_each_other(agents: list[str], *, young:
         assert said["Degraded"][1] != "AsWanted"
 
 
-def test_no_matched_node_being_ready_is_unknown():
+def test_ready_is_unknown_if_no_matched_node_is_ready():
     found = status(nodes=(node(ready=False),))
     assert conditions(found)["Ready"] == ("Unknown", "NoReadyNodes")
     assert conditions(found)["Degraded"] == ("True", "NodeNotReady")

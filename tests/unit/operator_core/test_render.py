@@ -147,7 +147,7 @@ def test_an_agent_is_told_who_it_is():
     assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
 
 
-def test_settings_of_the_object_go_before_those_of_the_chart():
+def test_settings_of_the_object_override_those_of_the_chart():
     pod = pod_spec("edge", **TWO_POOLS)
     (container,) = pod["containers"]
     assert container["image"] == "mirror.example.com/agent:2"
@@ -163,7 +163,7 @@ def test_settings_of_the_object_go_before_those_of_the_chart():
     assert strategy == {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 2}}
 
 
-def test_settings_of_the_chart_hold_where_the_object_says_nothing():
+def test_settings_of_the_chart_are_the_defaults_of_the_object():
     pod = pod_spec()
     (container,) = pod["containers"]
     assert container["image"] == SETTINGS.agent_image
@@ -175,7 +175,7 @@ def test_settings_of_the_chart_hold_where_the_object_says_nothing():
     assert pod["serviceAccountName"] == "device-agent"
 
 
-def test_no_tolerations_are_no_tolerations():
+def test_an_empty_list_of_tolerations_tolerates_nothing():
     assert pod_spec("a", nodePools=[{"name": "a", "tolerations": []}])["tolerations"] == []
 
 
@@ -230,7 +230,7 @@ def test_a_changed_agent_rolls_pods_and_the_template_says_so(agent: dict[str, An
     assert before.config_hash == after.config_hash
 
 
-def test_the_selector_is_configuration_and_pool_alone():
+def test_the_selector_has_only_configuration_and_pool():
     for fields in ({}, {"agent": {"image": "b:2"}}):
         selector = rendered(**fields)["default", "DaemonSet"].body["spec"]["selector"]
         assert selector == {"matchLabels": {names.LABEL_CONFIG: "lab", names.LABEL_POOL: "default"}}

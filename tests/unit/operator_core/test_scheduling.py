@@ -81,7 +81,7 @@ label_maps = st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES))
     labels=label_maps,
     name=st.sampled_from(["node-1", "node-2"]),
 )
-def test_selection_is_the_documented_one(
+def test_nodes_are_selected_as_kubernetes_documents(
     selector: dict[str, str], given_terms: list[Term], labels: dict[str, str], name: str
 ):
     wanted = selector.items() <= labels.items() and (

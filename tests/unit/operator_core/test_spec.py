@@ -51,7 +51,7 @@ def test_the_document_of_a_pool_is_what_its_agents_read():
     assert parse(dump_document(document)) == document
 
 
-def test_no_tolerations_is_something_else_than_an_empty_list():
+def test_omitted_tolerations_differ_from_an_empty_list():
     omitted, empty = pools({"name": "a"}, {"name": "b", "tolerations": []}).pools
     assert [t.operator for t in omitted.effective_tolerations] == ["Exists"]
     assert empty.effective_tolerations == ()
@@ -110,7 +110,7 @@ BAD_POOL = [
 
 
 @pytest.mark.parametrize(("fields", "message"), BAD_POOL)
-def test_a_pool_that_cannot_be(fields: dict[str, object], message: str):
+def test_an_invalid_pool_is_refused(fields: dict[str, object], message: str):
     assert message in problems(obj(nodePools=[{"name": "edge", **fields}]))
 
 
@@ -151,12 +151,12 @@ BAD_AGENT = [
 
 
 @pytest.mark.parametrize(("fields", "message"), BAD_AGENT)
-def test_an_agent_that_cannot_be(fields: dict[str, object], message: str):
+def test_invalid_agent_settings_are_refused(fields: dict[str, object], message: str):
     assert message in problems(obj(agent=fields))
 
 
 @pytest.mark.parametrize("value", [0, -1, True, 1.5, "0%", "101%", "10", "ten%", None])
-def test_max_unavailable_that_would_stop_every_update(value: object):
+def test_an_invalid_max_unavailable_is_refused(value: object):
     assert "spec.updateStrategy.maxUnavailable" in problems(obj(updateStrategy={"maxUnavailable": value}))
 
 
@@ -185,11 +185,11 @@ def test_max_unavailable_that_would_stop_every_update(value: object):
         (obj(updateStrategy={"maxSurge": 1}), "only field is maxUnavailable"),
     ],
 )
-def test_an_object_of_another_shape(given: object, message: str):
+def test_an_object_of_another_shape_is_refused(given: object, message: str):
     assert message in problems(given)
 
 
-def test_all_problems_are_told_at_once():
+def test_all_problems_are_reported_at_once():
     text = problems(
         obj(
             {
@@ -203,7 +203,7 @@ def test_all_problems_are_told_at_once():
         assert part in text
 
 
-def test_a_configuration_beyond_what_a_configmap_carries_is_refused_with_the_arithmetic():
+def test_a_configuration_too_big_for_a_configmap_is_refused_with_its_size():
     env = [{"name": f"E{i}", "value": "x" * 4000} for i in range(32)]
     big = [entry(f"example.com/r{i}", inject={"env": env}) for i in range(8)]
     text = problems(obj(resources=big))
@@ -251,7 +251,7 @@ def _term(**term: object) -> object:
         ),
     ],
 )
-def test_what_the_api_server_would_refuse_in_the_daemonset_is_refused_before(given: object, part: str):
+def test_a_spec_whose_daemonset_would_be_refused_is_refused_first(given: object, part: str):
     assert part in problems(given)
 
 
@@ -269,5 +269,5 @@ def test_what_the_api_server_would_refuse_in_the_daemonset_is_refused_before(giv
         obj(agent=_access(cdiDevice="runtime.nvidia.com/gpu=GPU-1:0_a.b")),
     ],
 )
-def test_what_the_api_server_takes_is_not_refused(given: object):
+def test_a_spec_whose_daemonset_is_accepted_is_accepted(given: object):
     parse_spec(given)  # type: ignore[arg-type]

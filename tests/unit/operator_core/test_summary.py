@@ -46,7 +46,7 @@ def test_devices_of_a_node_whose_agent_is_gone_are_known_and_not_healthy():
     assert found["pools"][0]["nodes"]["stale"] == 1
 
 
-def test_unhealthy_devices_stand_oldest_first():
+def test_unhealthy_devices_are_sorted_oldest_first():
     seen = fleet(2)
     seen["inventories"] = (
         inventory("node-0000", devices=[device("a", health="Unhealthy", since="2026-05-03T00:00:00Z", reason="R", message="m")]),
@@ -76,7 +76,7 @@ def test_a_refused_edit_keeps_maxunavailable_and_the_nodes_without_a_pod():
     assert conditions(found)["Ready"] == ("False", "NotApplied")
 
 
-def test_nodes_with_problems_stand_first():
+def test_nodes_with_problems_are_listed_first():
     seen = fleet(3)
     seen["pods"] = (seen["pods"][0], seen["pods"][1], pod("node-0002", ready=False, **CRASH))
     found = status(**seen)["nodes"]
@@ -91,7 +91,7 @@ def test_a_device_shows_two_of_its_holders():
     assert found["nodes"][0]["devices"][0]["allocatedTo"] == holders[:2]
 
 
-def test_a_status_that_could_not_be_written_is_told_by_the_same_events_later():
+def test_a_failed_status_write_gives_the_same_events_again():
     before = status(nodes=(node(),))
     after = status(**fleet(1), previous=before)
     later = json.loads(json.dumps(after).replace(rfc3339(NOW), "2026-06-01T12:00:09Z"))
@@ -146,7 +146,7 @@ def cut(on: str = "node-1", **status: Any) -> InventoryView:
     )
 
 
-def test_devices_that_a_cut_list_lacks_are_counted_all_the_same():
+def test_devices_omitted_from_a_list_are_still_counted():
     found = status(nodes=(node(),), pods=(pod(),), inventories=(cut(),))
     assert found["summary"]["devices"] == "1600/2000"
     assert found["summary"]["unhealthy"] == 100
@@ -160,7 +160,7 @@ def test_devices_that_a_cut_list_lacks_are_counted_all_the_same():
     assert "300 devices Unknown on node node-1: NoAnswer 1; 299 of them are not listed" in degraded
 
 
-def test_a_list_that_was_cut_to_nothing_hides_no_broken_device():
+def test_broken_devices_of_an_empty_cut_list_are_still_reported():
     gone = inventory(resources=[counts(devices=9, healthy=2)], devices=[], devicesOmitted=9)
     found = status(nodes=(node(),), pods=(pod(),), inventories=(gone,))
     assert (found["nodes"][0]["reason"], found["summary"]["unhealthy"]) == ("DevicesUnhealthy", 7)
@@ -176,7 +176,7 @@ def test_resources_that_were_cut_are_in_the_counts_and_their_node_is_not_without
     assert found["nodes"][0]["state"] == "Serving"
 
 
-def test_holders_that_were_cut_hide_no_collision_that_is_listed():
+def test_cut_holders_do_not_hide_a_listed_collision():
     both = [{"namespace": "ml", "pod": "a", "container": "train"}]
     gpus = spec({"resources": [{"name": n, "preset": "nvidia-gpu-env"} for n in ("e.com/a", "e.com/b")]})
     seen = inventory(
@@ -188,13 +188,13 @@ def test_holders_that_were_cut_hide_no_collision_that_is_listed():
     assert found["nodes"][0]["reason"] == "EnvCollision"
 
 
-def test_a_pool_says_where_devices_of_two_objects_could_not_be_compared():
+def test_the_message_of_a_pool_names_its_unchecked_nodes():
     found = status(nodes=(node(),), pods=(pod(),), inventories=(inventory(),), unchecked=("node-1", "elsewhere"))
     assert "the inventories of node node-1 do not list all devices" in found["pools"][0]["message"]
     assert conditions(found)["Degraded"][0] == "False"
 
 
-def test_what_an_inventory_left_out_is_counted():
+def test_what_an_inventory_omits_is_counted():
     seen = {"nodes": (node(),), "pods": (pod(),), "inventories": (inventory(devicesOmitted=41),)}
     assert status(**seen)["devicesOmitted"] == 41
 
@@ -211,7 +211,7 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=600)
     health=st.sampled_from(["Healthy", "Unhealthy"]),
     crash=st.booleans(),
 )
-def test_whatever_is_observed_the_status_stays_within_its_bytes(
+def test_the_status_never_exceeds_its_bytes(
     text: str, nodes: int, devices: int, limit: int, health: str, *, crash: bool
 ):
     names = [f"node-{i}" for i in range(nodes)]

@@ -1,4 +1,4 @@
-"""A write that comes in between: read again, compare again, write again."""
+"""Another client writes in between: the operator reads, compares and writes again."""
 
 import copy
 from dataclasses import replace
@@ -50,7 +50,7 @@ class Busy:
         return body
 
 
-async def test_a_conflict_is_read_anew() -> None:
+async def test_after_a_conflict_the_object_is_read_again() -> None:
     busy = Busy(conflicts=2)
     applier = Applier(cast("Client", busy), namespace="n")
     assert await applier.ensure(MANIFEST, owner=ConfigRef("c", "owner"), live=None)
@@ -58,7 +58,7 @@ async def test_a_conflict_is_read_anew() -> None:
     assert busy.live["spec"] == BODY["spec"]
 
 
-async def test_a_writer_that_never_rests_is_left_to_the_back_off() -> None:
+async def test_after_a_few_conflicts_the_pass_fails() -> None:
     busy = Busy(conflicts=100)
     applier = Applier(cast("Client", busy), namespace="n")
     with pytest.raises(ApiError, match="modified"):
@@ -74,7 +74,7 @@ async def test_an_object_of_an_earlier_config_of_the_same_name_is_left_to_the_ga
     assert busy.live["spec"] != BODY["spec"]
 
 
-async def test_a_configmap_that_was_made_immutable_is_made_anew() -> None:
+async def test_an_immutable_configmap_is_created_again() -> None:
     busy = Busy(conflicts=0)
     busy.live = {**busy.live, "immutable": True}
     deleted: list[str] = []

@@ -94,7 +94,9 @@ async def test_the_third_429_is_an_error(serve: Serve, waits: list[float]) -> No
         (403, "Forbidden", "forbidden"),
     ],
 )
-async def test_a_refusal_carries_the_servers_status(code: int, reason: str, attribute: str, serve: Serve) -> None:
+async def test_a_refusal_has_the_code_and_message_of_the_server(
+    code: int, reason: str, attribute: str, serve: Serve
+) -> None:
     async def refuse(_: web.Request) -> web.Response:
         return status(code, reason, "because")
 
@@ -105,7 +107,7 @@ async def test_a_refusal_carries_the_servers_status(code: int, reason: str, attr
     assert [kind for kind in kinds if getattr(caught.value, kind)] == [attribute]
 
 
-async def test_a_refusal_that_is_no_status_is_told_all_the_same(serve: Serve) -> None:
+async def test_a_refusal_without_a_status_object_has_the_answers_text(serve: Serve) -> None:
     async def refuse(_: web.Request) -> web.Response:
         return web.Response(status=502, text="<html>bad gateway</html>")
 
@@ -114,7 +116,7 @@ async def test_a_refusal_that_is_no_status_is_told_all_the_same(serve: Serve) ->
         await client.get(NODES, "n")
 
 
-async def test_the_token_is_asked_for_each_request(serve: Serve) -> None:
+async def test_the_token_is_read_for_each_request(serve: Serve) -> None:
     seen: list[str] = []
 
     async def note(request: web.Request) -> web.Response:
@@ -176,7 +178,7 @@ async def test_an_error_event_is_raised_with_its_code(serve: Serve) -> None:
     assert caught.value.gone
 
 
-async def test_a_watch_that_falls_silent_ends(serve: Serve) -> None:
+async def test_a_silent_watch_ends(serve: Serve) -> None:
     client = await serve(streaming(b"\n", end=False))
     async with asyncio.timeout(30):
         with pytest.raises(UNREACHABLE):

@@ -1,4 +1,4 @@
-"""API objects pruned: what is kept, what is news, and what an update of a live object looks like."""
+"""Pruned API objects: what is kept, which changes count, and what an update of a live object contains."""
 
 import copy
 from datetime import UTC, datetime, timedelta
@@ -67,13 +67,13 @@ def test_a_node_that_never_reported_is_not_ready() -> None:
         ("False", "its kubelet reports NotReady; kubectl describe node says why"),
     ],
 )
-def test_a_silent_kubelet_is_told_from_one_that_is_not_ready(status: str, why: str) -> None:
+def test_a_silent_kubelet_and_one_that_is_not_ready_have_different_messages(status: str, why: str) -> None:
     conditions = [{"type": "Ready", "status": status, "message": "PLEG was last seen active 3m2s ago"}]
     seen = views.node({"metadata": {"name": "n"}, "status": {"conditions": conditions}}, None)
     assert (seen.ready, seen.why_not_ready) == (False, why)
 
 
-def test_an_inventory_keeps_what_the_status_tells() -> None:
+def test_a_pruned_inventory_keeps_what_the_status_needs() -> None:
     view = views.inventory(INVENTORY, None, now=NOW)
     assert (view.node, view.config, view.owner_uid, view.heartbeat_seen) == ("n", "c", "owner", NOW)
     assert view.status == InventoryStatus(
@@ -82,7 +82,7 @@ def test_an_inventory_keeps_what_the_status_tells() -> None:
     )
 
 
-def test_of_what_is_excluded_only_where_nothing_was_found_is_kept() -> None:
+def test_only_nothing_found_is_kept_of_excluded() -> None:
     looked = {"id": "devices[0]", "entry": "example.com/d", "reason": "NothingFound", "message": "devices[0]: no file"}
     excluded = [{"id": "a", "entry": "example.com/a", "reason": "TooManyIds"}, looked]
     seen = views.inventory(changed(INVENTORY, excluded=excluded), None, now=NOW)
@@ -106,14 +106,14 @@ def test_an_inventory_that_was_never_written_has_no_status_and_is_not_unreadable
         ({"summary": 3}, "status.summary"),
     ],
 )
-def test_what_of_an_inventory_cannot_be_read_is_named(status: dict[str, Any], path: str) -> None:
+def test_an_unreadable_inventory_names_the_field(status: dict[str, Any], path: str) -> None:
     view = views.inventory(changed(INVENTORY, **status), None, now=NOW)
     assert view.status is None
     assert view.unreadable.startswith(f"{path}: ")
     assert (view.node, view.owner_uid, view.heartbeat) == ("n", "owner", "t1")
 
 
-def test_what_a_newer_agent_says_is_passed_over() -> None:
+def test_unknown_fields_of_a_newer_agent_are_ignored() -> None:
     newer = changed(INVENTORY, trend=[1], devices=[{"id": "a", "resource": "r", "health": "Healthy", "offered": True}])
     assert views.inventory(newer, None, now=NOW).status == views.inventory(INVENTORY, None, now=NOW).status
 
@@ -125,7 +125,7 @@ def test_a_heartbeat_is_seen_when_it_moves() -> None:
     assert views.inventory(changed(INVENTORY, lastHeartbeatTime="t2"), first, now=later).heartbeat_seen == later
 
 
-def test_a_new_leader_takes_no_old_report_for_a_new_one() -> None:
+def test_a_new_leader_sees_the_age_of_a_report() -> None:
     written = {"manager": "agent", "subresource": "status", "time": "2025-12-31T23:00:00Z"}
     made = {"manager": "agent", "time": "2025-12-31T23:59:00Z"}
     raw = copy.deepcopy(INVENTORY)
@@ -138,7 +138,7 @@ def test_a_new_leader_takes_no_old_report_for_a_new_one() -> None:
     assert views.inventory(changed(raw, lastHeartbeatTime="t2"), first, now=later).heartbeat_seen == later
 
 
-def test_only_news_makes_a_pass() -> None:
+def test_only_news_enqueues_a_pass() -> None:
     def told(raw: dict[str, Any], *, after: float) -> list[str]:
         """Who is enqueued by `raw`, so long after the first report."""
         enqueued: list[str] = []
@@ -160,7 +160,7 @@ def test_only_news_makes_a_pass() -> None:
     assert told(changed(INVENTORY, resources=[{"name": "r", "devices": 2}]), after=1) == ["c"]
 
 
-def test_the_agents_container_is_told_of_and_not_one_that_a_webhook_added() -> None:
+def test_the_view_of_a_pod_describes_the_agents_container() -> None:
     status = {
         "phase": "Running",
         "containerStatuses": [
@@ -189,7 +189,7 @@ def test_the_agents_container_is_told_of_and_not_one_that_a_webhook_added() -> N
     assert pod.terminated_at == datetime(2026, 6, 1, 12, tzinfo=UTC)
 
 
-def test_an_update_keeps_what_is_foreign_and_nothing_of_the_foreign_spec() -> None:
+def test_an_update_keeps_foreign_metadata_and_replaces_the_spec() -> None:
     rendered = {
         "metadata": {"name": "d", "labels": {"ours": "1"}, "ownerReferences": [{"uid": "owner", "name": "c"}]},
         "spec": {"template": {"metadata": {"annotations": {"hash": "new"}}, "spec": {"containers": ["agent"]}}},

@@ -1,4 +1,4 @@
-"""The DevicePluginConfigs as last seen: which news counts, and how others stand beside an object."""
+"""The DevicePluginConfigs as last seen: which changes count, and how other objects are seen."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ def config(name: str, *, generation: int = 1, version: int = 1, uid: str = "u", 
     }
 
 
-def test_what_a_pass_must_look_at() -> None:
+def test_changes_that_need_a_pass() -> None:
     store = ConfigStore()
     assert store.put(config("a"))
     assert not store.put(config("a", version=2)), "our own status write"
@@ -29,7 +29,7 @@ def test_what_a_pass_must_look_at() -> None:
     assert store.put(config("a", uid="another", version=5))
 
 
-def test_only_the_object_that_is_meant_is_dropped() -> None:
+def test_only_the_object_with_the_given_uid_is_dropped() -> None:
     store = ConfigStore()
     store.put(config("a", uid="new"))
     assert not store.drop("a", uid="old")
@@ -73,7 +73,7 @@ def nodes_of(pools: Iterable[Pool]) -> list[str]:
     return [pool.name for pool in pools]
 
 
-def test_others_count_with_what_they_hold_and_with_what_was_not_rejected() -> None:
+def test_others_have_the_pools_they_hold_and_the_pools_they_want() -> None:
     store = ConfigStore()
 
     def judged(name: str, status: str, *, observed: int) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def test_others_count_with_what_they_hold_and_with_what_was_not_rejected() -> No
     }
 
 
-def test_a_node_concerns_the_objects_that_want_it_and_those_that_hold_it() -> None:
+def test_a_node_change_concerns_objects_that_want_or_hold_the_node() -> None:
     store = ConfigStore()
     for name, selector in (("wants", "edge"), ("holds", "lab"), ("neither", "lab")):
         pools = [{"name": "one", "nodeSelector": {"hardware": selector}}]

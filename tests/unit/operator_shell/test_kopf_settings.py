@@ -1,4 +1,4 @@
-"""kopf: what is set away from its defaults."""
+"""kopf: the settings that differ from its defaults."""
 
 from device_operator.handlers import make_settings
 

@@ -58,7 +58,7 @@ async def happens(event: asyncio.Event, *, times: int) -> None:
         await asyncio.wait_for(event.wait(), 30)
 
 
-async def test_a_server_that_hangs_costs_the_lease_within_the_renew_deadline() -> None:
+async def test_a_server_that_hangs_ends_leadership_at_the_renew_deadline() -> None:
     answers = Answers()
     leader = election(answers)
     await leader.acquire()
@@ -99,7 +99,7 @@ async def test_refusals_before_the_renew_deadline_do_not_lose_the_lease() -> Non
     holding.cancel()
 
 
-async def test_a_standby_waits_for_as_long_as_the_holder_claimed_from_when_it_first_saw_it() -> None:
+async def test_a_standby_waits_for_the_holders_duration_from_its_own_first_look() -> None:
     answers = Answers()
     answers.lease["spec"] = {"holderIdentity": "other", "leaseDurationSeconds": 1, "renewTime": "1999-01-01T00:00:00Z"}
     clock = [100.0]

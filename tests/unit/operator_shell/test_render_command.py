@@ -63,10 +63,10 @@ def test_every_document_gives_its_manifests_and_the_same_bytes_each_time(
         (GOOD.split("spec:", maxsplit=1)[0] + "spec: 5", "spec: 5 must be an object"),
         (GOOD.split("spec:", maxsplit=1)[0] + "spec:", "spec: is missing"),
         (f"{GOOD}  1: x\n  resurces: y\n", "spec.resurces: unknown field: did you mean resources?"),
-        (GOOD.replace("count: 1}}]", r'count: 1}}], unit: "\ud800"'), "must be text"),
+        (GOOD.replace("count: 1}}]", r'count: 1}}], unit: "\ud800"'), "is not valid text"),
     ],
 )
-def test_what_cannot_be_rendered_is_told_on_stderr(
+def test_a_file_that_cannot_be_rendered_is_explained_on_stderr(
     text: str, part: str, file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file.write_text(text)
@@ -87,7 +87,7 @@ def test_a_list_is_rendered_as_its_items(file: Path, capsys: pytest.CaptureFixtu
     assert printed[0] == printed[1]
 
 
-def test_a_file_that_is_not_there_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_file_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["render", "-f", "/nonexistent.yaml"]) == 2
     assert "/nonexistent.yaml" in capsys.readouterr().err
 
@@ -101,14 +101,12 @@ def test_presets_are_listed_and_printed_as_fields_of_an_entry(capsys: pytest.Cap
         assert yaml.safe_load(capsys.readouterr().out)["devices"]
 
 
-def test_an_unknown_preset_is_told_with_what_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_preset_is_reported_with_the_nearest_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["presets", "nvidia-gpu-cid"]) == 2
     assert "did you mean nvidia-gpu-cdi?" in capsys.readouterr().err
 
 
-def test_the_preset_of_an_entry_is_rendered_as_what_it_stands_for(
-    file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_preset_is_rendered_as_its_fields(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text(GOOD.replace("devices: [{simulated: {count: 1}}]", "preset: nvidia-gpu-cdi"))
     assert main(["render", "-f", str(file)]) == 0
     config_map, _ = yaml.safe_load_all(capsys.readouterr().out)
@@ -127,7 +125,7 @@ spec:
 """
 
 
-def test_what_the_condition_accepted_would_say_is_said_beside_the_manifests(
+def test_warnings_of_the_condition_accepted_are_printed_on_stderr(
     file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file.write_text(f"{GOOD}---{GPUS}")

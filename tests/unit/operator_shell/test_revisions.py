@@ -1,4 +1,4 @@
-"""An accepted spec as a ControllerRevision: its form, what is believed, and what somebody changed by hand."""
+"""An accepted spec as a ControllerRevision: its form, and how changes by hand are noticed."""
 
 import copy
 from typing import Any
@@ -20,7 +20,7 @@ def written(ref: ConfigRef = LAB, *, generation: int = 3, spec: Any = None) -> d
     return body
 
 
-def test_what_is_written_is_read_back() -> None:
+def test_a_written_revision_is_read_back() -> None:
     found = revision(written(), None)
     assert (found.config, found.owner_uid, found.generation, found.intact) == ("lab", "uid-lab", 3, True)
     assert found.spec == parse_spec({"metadata": {"name": "lab"}, "spec": SPEC})
@@ -72,7 +72,7 @@ def no_data(raw: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("damage", [forged_spec, other_generation, other_owner, no_owner, no_data])
-def test_what_somebody_changed_is_not_believed(damage: Any) -> None:
+def test_a_revision_that_was_changed_is_not_intact(damage: Any) -> None:
     raw = written()
     damage(raw)
     assert not revision(raw, None).intact

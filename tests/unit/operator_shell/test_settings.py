@@ -18,7 +18,7 @@ def parsed(*flags: str) -> dict[str, object]:
     return vars(parser.parse_args(flags))
 
 
-def test_flag_goes_before_environment_before_default() -> None:
+def test_a_flag_overrides_the_environment_and_the_default() -> None:
     environ = {"DEVICE_OPERATOR_NAMESPACE": "env", "DEVICE_OPERATOR_LEASE_NAME": "env", "DEVICE_OPERATOR_WORKERS": "7"}
     found = resolve(parsed("--namespace", "flag"), environ=environ, namespace_file=NONE)
     assert (found.namespace, found.lease_name, found.workers, found.listen) == ("flag", "env", 7, ":8080")

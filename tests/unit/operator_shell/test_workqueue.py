@@ -55,7 +55,7 @@ async def test_a_change_during_a_pass_makes_another_one_after_it() -> None:
     assert await taken(queue) == "a"
 
 
-async def test_of_several_waits_the_earliest_counts() -> None:
+async def test_the_shortest_of_several_waits_counts() -> None:
     queue, clock = make()
     queue.add_after("a", 10)
     queue.add_after("a", 3)
@@ -100,7 +100,7 @@ async def test_a_waiting_worker_is_woken_by_a_change_and_by_time() -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-async def test_keys_are_spread_over_workers_and_each_is_one_workers(workers: int) -> None:
+async def test_keys_are_spread_over_workers_and_each_key_has_one(workers: int) -> None:
     queue, _ = make()
     holders: Counter[str] = Counter()
     seen: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""What the inventory says of an acknowledgement while the annotation stays."""
+"""The replies in the inventory while the annotation stays."""
 
 import time
 
@@ -27,7 +27,7 @@ def acknowledgement(gpus: Gpus, told: list[frozenset[str]]) -> Acknowledgement:
     return Acknowledgement(gpus.table, changed=told.append)
 
 
-def test_what_was_taken_stays_told_while_the_annotation_stays(
+def test_the_reply_stays_while_the_annotation_stays(
     gpus: Gpus, acknowledgement: Acknowledgement, told: list[frozenset[str]]
 ) -> None:
     assert acknowledgement.expected
@@ -48,9 +48,7 @@ def test_what_was_taken_stays_told_while_the_annotation_stays(
     assert acknowledgement.text == f"{text}: it has no failure now", "what was taken is forgotten with the annotation"
 
 
-def test_a_later_failure_is_told_instead_of_the_one_that_was_taken(
-    gpus: Gpus, acknowledgement: Acknowledgement
-) -> None:
+def test_a_later_failure_replaces_the_reply(gpus: Gpus, acknowledgement: Acknowledgement) -> None:
     text = f"GPU-0={SECOND}"
     acknowledgement.read(text)
     gpus.xid(news.RESET_XID)
@@ -59,7 +57,7 @@ def test_a_later_failure_is_told_instead_of_the_one_that_was_taken(
     assert acknowledgement.text.endswith(f"GPU-0={since_text(gpus.wall)} (Xid79)")
 
 
-def test_an_annotation_is_asked_for_also_while_a_state_alone_is_bad() -> None:
+def test_the_annotation_is_polled_while_a_state_is_bad() -> None:
     gpus = Gpus(gpu(0))
     acknowledgement = Acknowledgement(gpus.table, changed=lambda _: None)
     gpus.look()
@@ -68,7 +66,7 @@ def test_an_annotation_is_asked_for_also_while_a_state_alone_is_bad() -> None:
     assert acknowledgement.expected
 
 
-def test_a_list_that_changes_while_an_acknowledgement_is_read_is_told() -> None:
+def test_a_list_that_changes_while_an_acknowledgement_is_read_is_sent() -> None:
     """The inventory is read every now and then, annotated or not; what else was due by then must not be lost."""
     steps = Steps(resource(health=HealthRules(removal_grace_seconds=60)))
     steps.now = time.monotonic() - 600

@@ -94,7 +94,7 @@ def valid(status: InventoryStatus) -> dict[str, Any]:
     return written
 
 
-def test_it_says_what_the_table_says() -> None:
+def test_the_inventory_shows_the_table() -> None:
     state = RegistrationState(registered=True, since=1e9, message="")
     status = valid(
         inventory.build(
@@ -153,7 +153,7 @@ def test_it_says_what_the_table_says() -> None:
     }
 
 
-def test_no_more_is_said_than_the_kind_can_hold() -> None:
+def test_the_inventory_keeps_the_bounds_of_the_crd() -> None:
     many = {f"attr.{n:03}": "x" for n in range(300)}
     status = valid(made(device(attributes=many)))
     assert list(status["devices"][0]["attributes"]) == sorted(many)[:256]
@@ -166,7 +166,7 @@ def test_no_more_is_said_than_the_kind_can_hold() -> None:
     assert (len(status["resources"]), status["resourcesOmitted"]) == (1024, 76)
 
 
-def test_health_that_is_not_kept_and_what_became_of_an_acknowledgement_are_said() -> None:
+def test_health_errors_and_replies_are_in_the_inventory() -> None:
     told = observed(health_error="No space left on device", acknowledgement="GPU-0=x:\nno " + "x" * 3000)
     status = valid(inventory.build(snapshot(), told, identity=WHO, limit=LIMIT))
     assert status["healthError"] == "No space left on device"
@@ -174,7 +174,7 @@ def test_health_that_is_not_kept_and_what_became_of_an_acknowledgement_are_said(
     assert len(status["acknowledgement"]) == 2048
 
 
-def test_unknown_holders_are_said() -> None:
+def test_unknown_holders_are_reported() -> None:
     assert valid(made(holders_known=False))["podResources"] == "Unavailable"
 
 
@@ -220,7 +220,7 @@ def test_an_entry_that_gives_too_many_names_has_a_line_of_its_own_beside_those_t
     }
 
 
-def test_why_a_resource_is_not_registered_stands_beside_what_else_is_wrong_with_it() -> None:
+def test_a_resource_message_has_the_registration_problem_and_the_others() -> None:
     name = "example.com/nic"
     foreign = RegistrationState(registered=False, since=None, message="theirs", reason=NodeReason.FOREIGN_PLUGIN)
     told = observed(registrations={name: foreign})
@@ -239,7 +239,7 @@ def test_why_a_resource_is_not_registered_stands_beside_what_else_is_wrong_with_
         ({}, None),
     ],
 )
-def test_a_resource_has_the_word_for_what_the_table_says_of_it(fields: dict[str, Any], reason: str | None) -> None:
+def test_a_resource_has_the_reason_code_for_its_message(fields: dict[str, Any], reason: str | None) -> None:
     text = "".join("".join(texts.values()) for texts in fields.values())
     resource = replace(snapshot().resources[0], message=text)
     shot = TableSnapshot(resources=(resource,), excluded=(), holders_known=True, **({"refused": {}} | fields))
@@ -247,7 +247,7 @@ def test_a_resource_has_the_word_for_what_the_table_says_of_it(fields: dict[str,
     assert (row.get("reason"), row.get("message", "")) == (reason, text)
 
 
-def test_an_entry_whose_driver_shows_nothing_is_told_where_it_has_no_resource() -> None:
+def test_an_entry_whose_driver_shows_nothing_gets_a_line_if_it_has_no_resource() -> None:
     status = valid(made(notes={"example.com/{model}": "the driver hangs"}))
     assert status["resources"][-1]["reason"] == "DriverUnavailable"
 
@@ -265,7 +265,7 @@ def test_text_from_devices_is_one_bounded_line() -> None:
     assert len(message) == inventory.MAX_TEXT
 
 
-def test_the_patch_nulls_every_field_that_is_not_said() -> None:
+def test_the_patch_nulls_every_absent_field() -> None:
     patch = inventory.patch(InventoryStatus(pool_name="edge", holders_omitted=3), heartbeat=1e9)["status"]
     assert set(patch) == set(SCHEMA["properties"]["status"]["properties"])
     assert (patch["holdersOmitted"], patch["devices"], patch["lastHeartbeatTime"]) == (3, [], "2001-09-09T01:46:40Z")
@@ -273,7 +273,7 @@ def test_the_patch_nulls_every_field_that_is_not_said() -> None:
     assert {k for k, v in patch.items() if v is not None} == said
 
 
-def test_what_is_always_said_is_said_of_nothing_too() -> None:
+def test_required_fields_are_present_for_an_empty_table() -> None:
     always = {"poolName", "agentVersion", "podResources", "summary", "resources", "devices", "excluded"}
     assert set(valid(made())) == always | {"observedConfigHash"}
 
@@ -362,9 +362,7 @@ def devices(draw: st.DrawFn) -> Iterator[DeviceState]:
 
 @settings(deadline=None)
 @given(st.lists(devices(), max_size=30), st.integers(4_000, 20_000), texts)
-def test_whatever_there_is_the_object_is_valid_and_within_its_bytes(
-    found: list[DeviceState], limit: int, error: str
-) -> None:
+def test_the_inventory_is_always_valid_and_within_its_bytes(found: list[DeviceState], limit: int, error: str) -> None:
     status = inventory.build(snapshot(*found), observed(config_error=error), identity=WHO, limit=limit)
     valid(status)
     assert sized(status) <= limit

@@ -84,7 +84,7 @@ def test_label_values_and_numbers_come_through_whole(values: dict[str, float]) -
     assert math.inf not in values.values() or "+Inf" in text
 
 
-def test_what_the_kernel_knows_of_this_process_is_told() -> None:
+def test_process_metrics_come_from_the_kernel() -> None:
     registry = Registry()
     registry.register(ProcessMetrics())
     found = {name: value for (name, _), value in samples(registry.text()).items()}

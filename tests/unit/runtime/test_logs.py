@@ -1,4 +1,4 @@
-"""Lines of one turn of the loop leave in one write, and none is lost."""
+"""The lines of one turn of the loop are one write, and no line is lost."""
 
 import asyncio
 import logging
@@ -64,7 +64,9 @@ async def test_lines_of_one_turn_are_one_write(
     assert writes[1:] == [b"the next turn\n"]
 
 
-async def test_a_warning_leaves_at_once_with_all_before_it(pipe: tuple[int, int], log: logging.Logger) -> None:
+async def test_a_warning_is_written_at_once_with_all_lines_before_it(
+    pipe: tuple[int, int], log: logging.Logger
+) -> None:
     log.info("first")
     log.warning("second")
     assert read(pipe) == "first\nsecond\n"
@@ -72,7 +74,7 @@ async def test_a_warning_leaves_at_once_with_all_before_it(pipe: tuple[int, int]
     assert read(pipe) == ""
 
 
-async def test_a_line_of_another_thread_leaves_at_once_with_all_before_it(
+async def test_a_line_of_another_thread_is_written_at_once_with_all_lines_before_it(
     pipe: tuple[int, int], log: logging.Logger
 ) -> None:
     log.info("first")
@@ -85,14 +87,12 @@ async def test_a_line_of_another_thread_leaves_at_once_with_all_before_it(
     assert read(pipe) == "third\n"
 
 
-def test_without_a_loop_every_line_leaves_at_once(pipe: tuple[int, int], log: logging.Logger) -> None:
+def test_without_a_loop_every_line_is_written_at_once(pipe: tuple[int, int], log: logging.Logger) -> None:
     log.debug("first")
     assert read(pipe) == "first\n"
 
 
-def test_lines_of_threads_and_of_the_loop_are_whole_and_each_in_its_order(
-    pipe: tuple[int, int], log: logging.Logger
-) -> None:
+def test_lines_of_threads_and_of_the_loop_stay_whole_and_in_order(pipe: tuple[int, int], log: logging.Logger) -> None:
     async def main() -> None:
         threads = [threading.Thread(target=lambda t=t: [log.info("%d %d", t, n) for n in range(50)]) for t in range(4)]
         for thread in threads:
@@ -110,7 +110,7 @@ def test_lines_of_threads_and_of_the_loop_are_whole_and_each_in_its_order(
         assert [line for line in lines if line.split()[0] == who] == [f"{who} {n}" for n in range(50)]
 
 
-def test_a_log_that_nobody_reads_any_more_stops_nothing(pipe: tuple[int, int]) -> None:
+def test_a_closed_log_pipe_stops_nothing(pipe: tuple[int, int]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     handler = TurnHandler(writer)
@@ -118,7 +118,7 @@ def test_a_log_that_nobody_reads_any_more_stops_nothing(pipe: tuple[int, int]) -
     os.close(writer)
 
 
-def test_a_line_that_cannot_be_made_leaves_the_others(
+def test_a_line_that_cannot_be_formatted_does_not_lose_the_others(
     pipe: tuple[int, int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     handler = TurnHandler(pipe[1])

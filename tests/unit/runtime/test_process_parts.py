@@ -1,4 +1,4 @@
-"""The small parts of the agent's process that can be tried without one."""
+"""The small parts of the agent's process that need no process."""
 
 import asyncio
 import contextlib

@@ -109,7 +109,9 @@ def selection(
     number: Callable[[str], str] = lambda _path: "",
     held: frozenset[str] = frozenset(),
 ) -> Selection:
-    """Of (resource entry, finds per source). `members`: all PCI functions of the node; None: those that are found."""
+    """Selects from (resource entry, finds per source). `members`: all PCI functions of the node; None: those
+    found.
+    """
     everything = [find for _, found in pairs for finds in found for find in finds if find.source == "pci"]
     node = everything if members is None else tuple(members)
     by_entry = tuple(tuple(grouped(finds, members=node) for finds in found) for _, found in pairs)

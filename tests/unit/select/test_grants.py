@@ -60,14 +60,14 @@ def test_an_own_entry_selects_renames_and_restricts(own_nodes: str, grants: dict
     assert [n.env for n in nodes if n.env] == ["GPU{position}"]
 
 
-def test_own_nodes_none_leaves_them_to_the_runtime_and_keeps_companions():
+def test_own_nodes_none_gives_only_companions():
     inject = {"ownNodes": "None", "deviceNodes": [{"hostPath": "/dev/null"}], "cdiDevices": ["v.com/gpu={name}"]}
     found = unit(GPU, inject=inject).grants
     assert [n.host_path for n in found.nodes] == ["/dev/null"]
     assert found.cdi_devices == ("v.com/gpu=0000:01:00.0",)
 
 
-def test_an_own_entry_that_meets_no_node_is_a_problem_unless_it_is_optional():
+def test_an_own_entry_that_matches_no_node_is_a_problem_unless_it_is_optional():
     inject = {"deviceNodes": [{"own": "video*"}]}
     assert unit(TTY, inject=inject).problem == (
         "DeviceNodeMissing",
@@ -103,7 +103,7 @@ def test_a_companion_that_is_missing_makes_the_unit_unhealthy_unless_it_is_optio
     assert found.problem == problem
 
 
-def test_existence_is_asked_of_rendered_companions_alone():
+def test_only_rendered_companions_are_checked_for_existence():
     asked: list[str] = []
     inject = {
         "deviceNodes": [{"hostPath": "/dev/net/x{index}"}, {"hostPath": "/dev/c"}, {"own": "tty*"}],
@@ -137,7 +137,7 @@ def test_a_device_that_lacks_an_attribute_is_left_out_unless_the_variable_is_opt
     assert unit(TTY, inject=inject).grants.env == ((0, "A", "a"),)
 
 
-def test_members_of_a_unit_give_their_values_each_once():
+def test_equal_values_of_a_units_members_come_once():
     parts = [pci(f"0000:01:00.{i}", numaNode="0") for i in (1, 0)] + [pci("0000:01:00.2")]
     inject = {
         "env": [
@@ -168,25 +168,25 @@ def test_members_of_a_unit_give_their_values_each_once():
         {"mounts": [{"hostPath": "/opt", "containerPath": "/opt/a{usb.serial}"}]},
     ],
 )
-def test_a_value_that_could_lead_elsewhere_never_stands_in_a_path(value: str, inject: dict[str, Any]):
+def test_an_unsafe_value_is_refused_in_a_path(value: str, inject: dict[str, Any]):
     reason, message = left_out(sysfs("ttyUSB0", nodes=["/dev/ttyUSB0"], usb__serial=value), inject=inject)
     assert reason == "UnsafeValue"
     assert repr(value) in message
 
 
-def test_literals_and_values_together_do_not_leave_the_directory_either():
+def test_literals_and_values_together_cannot_leave_the_directory():
     inject = {"mounts": [{"hostPath": "/opt/.{usb.serial}", "containerPath": "/opt/x"}]}
     assert unit(sysfs("t", usb__serial=".x"), inject=inject).grants.mounts[0].host_path == "/opt/..x"
 
 
 @pytest.mark.parametrize("value", ["a b", "-a", "a/b", "a\u00e4", "a=b"])
-def test_a_value_that_makes_no_cdi_name_is_told_before_a_pod_meets_it(value: str):
+def test_an_invalid_cdi_name_leaves_the_device_out_at_the_scan(value: str):
     reason, message = left_out(sysfs("t", usb__serial=value), inject={"cdiDevices": ["v.com/c={usb.serial}"]})
     assert reason == "UnsafeValue"
-    assert message == f"v.com/c={{usb.serial}} gives {'v.com/c=' + value!r}, which names no CDI device"
+    assert repr("v.com/c=" + value) in message
 
 
-def test_a_value_with_an_equals_sign_never_stands_in_a_variables_name():
+def test_an_equals_sign_is_refused_in_a_variables_name():
     inject = {"env": [{"name": "S_{usb.serial}", "value": "x"}]}
     assert left_out(sysfs("t", usb__serial="LD_PRELOAD=/x"), inject=inject)[0] == "UnsafeValue"
 
@@ -194,14 +194,14 @@ def test_a_value_with_an_equals_sign_never_stands_in_a_variables_name():
 @pytest.mark.parametrize(
     "inject", [{}, {"env": [{"name": "A", "value": "{name}"}]}, {"cdiDevices": ["v.com/c={name}"]}, {"ownNodes": "All"}]
 )
-def test_a_device_whose_name_is_no_text_is_left_out(inject: dict[str, Any]):
+def test_a_device_whose_name_is_not_utf8_is_left_out(inject: dict[str, Any]):
     name = os.fsdecode(b"ttyUSB\xff")
     reason, message = left_out(sysfs(name, nodes=[f"/dev/{name}"]), inject=inject)
     assert reason == "UnsafeValue"
-    assert message == "'ttyUSB\\udcff' is not UTF-8, and the kubelet takes nothing else"
+    assert message.startswith("'ttyUSB\\udcff' is not UTF-8")
 
 
-def test_the_devices_own_problem_is_told_before_the_companions():
+def test_the_devices_own_problem_is_reported_before_a_companions():
     broken = FoundDevice("sysfs", "t", "devices/t", {"name": "t"}, problem=("DeviceNodeMissing", "/dev/t is gone"))
     found = unit(broken, inject={"deviceNodes": [{"hostPath": "/dev/nope"}]}, missing=("/dev/nope",))
     assert found.problem == ("DeviceNodeMissing", "/dev/t is gone")

@@ -23,7 +23,7 @@ def test_include_must_match_in_full_and_an_absent_attribute_never_does():
     }
 
 
-def test_what_an_entry_excludes_a_later_one_may_take():
+def test_a_later_entry_may_take_an_excluded_device():
     nics = [pci("0000:00:01.0", driver="a"), pci("0000:00:02.0", driver="b")]
     first = entry("first", "pci", exclude=[{"attribute": "driver", "values": ["x", "b"]}])
     selected = selection((first, [nics]), (entry("rest", "pci"), [nics]))
@@ -57,14 +57,14 @@ def test_the_same_hardware_is_offered_once_whichever_source_finds_it(
 
 
 @pytest.mark.parametrize("find", [sysfs("video0", usb__port="1-4"), sim(3)], ids=["in sysfs", "nowhere"])
-def test_what_is_left_out_is_of_the_hardware_that_its_device_was_of(find: FoundDevice):
+def test_an_excluded_device_keeps_its_hardware_name(find: FoundDevice):
     before = selection((entry("camera", "sysfs"), [[find]]))
     exclude = [{"attribute": "name", "values": [find.name]}]
     after = selection((entry("camera", "sysfs", exclude=exclude), [[find]]))
     assert tuple(e.hardware for e in after.excluded) == before.units[0].hardware
 
 
-def test_ownership_none_observes_what_others_own_under_ids_of_its_own():
+def test_ownership_none_shows_devices_of_other_entries_under_its_own_ids():
     nics = [pci("0000:00:01.0")]
     watch = entry("watch", "pci", ownership="None")
     selected = selection((watch, [nics]), (entry("nic", "pci"), [nics]), (watch | {"name": "example.com/w2"}, [nics]))
@@ -74,7 +74,7 @@ def test_ownership_none_observes_what_others_own_under_ids_of_its_own():
     assert selected.excluded == ()
 
 
-def test_two_sources_of_one_entry_that_find_one_device_offer_it_once_and_without_complaint():
+def test_a_device_that_two_sources_of_an_entry_find_is_offered_once():
     kvm = (
         [sysfs("kvm", "devices/virtual/misc/kvm", nodes=["/dev/kvm"])],
         [file("/dev/kvm", place="devices/virtual/misc/kvm")],
@@ -87,13 +87,13 @@ def test_two_sources_of_one_entry_that_find_one_device_offer_it_once_and_without
 
 
 @pytest.mark.parametrize("ownership", ["Exclusive", "None"])
-def test_of_two_sources_that_find_one_device_the_first_describes_it(ownership: str):
+def test_if_two_sources_find_one_device_the_first_describes_it(ownership: str):
     kvm = [sysfs("kvm", "devices/virtual/misc/kvm")], [file("/dev/kvm", place="devices/virtual/misc/kvm")]
     (unit,) = selection((entry("kvm", "sysfs", "files", ownership=ownership), kvm)).units
     assert (unit.source, unit.value) == ("sysfs", "kvm")
 
 
-def test_nested_finds_of_one_source_are_devices_of_their_own_and_of_two_sources_one():
+def test_nested_finds_are_separate_in_one_source_and_one_device_in_two_sources():
     disk, part = sysfs("sda", "devices/x/block/sda"), sysfs("sda1", "devices/x/block/sda/sda1")
     assert len(selection((entry("disk", "sysfs"), [[disk, part]])).units) == 2
     selected = selection((entry("disk", "sysfs", "sysfs"), [[disk], [part]]))
@@ -137,7 +137,7 @@ def test_members_without_host_driver_and_bridges_leave_a_group_viable(member: Fo
     assert ids(selected) == [("gpu", "1")]
 
 
-def test_a_member_with_a_host_driver_leaves_the_group_out_and_itself_in():
+def test_a_member_with_a_host_driver_makes_its_group_not_viable():
     audio = pci("0000:01:00.1", driver="snd_hda_intel", group="1")
     selected = vfio_group(GPU, audio)
     assert ids(selected) == [("gpu", "0000:01:00.1")]
@@ -159,7 +159,7 @@ def test_a_unit_that_would_split_a_group_is_not_viable():
     assert ids(vfio_group(GPU, AUDIO, unit="node")) == [("gpu", "example.com/gpu")]
 
 
-def test_a_group_is_owned_whole():
+def test_an_entry_owns_a_group_as_a_whole():
     free = pci("0000:01:00.1", group="1")
     selected = selection(
         (entry("gpu", "pci"), [[GPU]]),
@@ -174,7 +174,7 @@ def test_a_group_is_owned_whole():
     assert both.excluded == ()
 
 
-def test_groups_share_the_vfio_container_without_being_one_hardware():
+def test_groups_that_share_the_vfio_container_are_separate_devices():
     other = pci("0000:02:00.0", driver="vfio-pci", group="2")
     selected = selection((entry("a", "pci"), [[GPU]]), (entry("b", "pci"), [[other]]))
     assert ids(selected) == [("a", "1"), ("b", "2")]

@@ -1,4 +1,4 @@
-"""What holds for every node and every document."""
+"""Properties of selection for every node and every document."""
 
 import random
 from collections import Counter
@@ -202,7 +202,7 @@ def test_the_order_in_which_a_file_system_lists_devices_does_not_matter(
 @given(cases(), st.randoms(use_true_random=False))
 @settings(max_examples=80, deadline=None)
 def test_held_devices_stay_when_others_appear(case: tuple[Document, Findings], order: random.Random):
-    """Hot-plug exchanges nothing that is in use: what was offered and is held is offered when more is found."""
+    """A held device stays offered when more devices are found."""
     document, findings = case
     document = replace(
         document,

@@ -1,4 +1,4 @@
-"""A section of small items, and a room that keeps them, for tests of the node store."""
+"""A section of small items, and a memory that keeps them, for tests of the node store."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -44,7 +44,7 @@ def on_disk(directory: Path, uid: str = UID) -> list[str]:
 
 
 class Notebook:
-    """A room with notes. `heard`: what the disk told, in the order in which it did."""
+    """A memory of notes. `heard`: what the disk returned, in that order."""
 
     def __init__(self, *texts: str) -> None:
         self.revision = len(texts)

@@ -1,4 +1,4 @@
-"""The mounted configuration, and the last one that worked, which a start falls back on."""
+"""The mounted configuration, and the last usable one, which a start falls back on."""
 
 import hashlib
 import threading
@@ -40,7 +40,7 @@ class Mounted:
         return self.configuration.wanted.document if self.configuration.wanted else None
 
     async def serve(self) -> None:
-        """What is wanted is in force, and the process ends."""
+        """The wanted document comes into force, and the process ends."""
         assert self.configuration.wanted is not None
         self.configuration.keep(self.configuration.wanted)
         await self.keeper.close()
@@ -55,7 +55,7 @@ async def left_by_an_earlier_process(directory: Path, content: bytes) -> None:
 
 @pytest.mark.parametrize("content", [b"{", None, UNSERVABLE], ids=["torn", "missing", "unservable"])
 @pytest.mark.parametrize("recalled_first", [True, False])
-async def test_a_start_with_an_unusable_one_serves_the_last_that_worked_with_its_hash(
+async def test_a_start_with_an_unusable_configuration_serves_the_kept_one_with_its_hash(
     tmp_path: Path, content: bytes | None, *, recalled_first: bool
 ) -> None:
     await left_by_an_earlier_process(tmp_path, GOOD)
@@ -78,7 +78,7 @@ async def test_a_start_with_an_unusable_one_serves_the_last_that_worked_with_its
     assert (mounted.wanted, mounted.configuration.error) == (document(resource("example.com/second")), "")
 
 
-async def test_a_usable_one_is_served_whatever_was_kept(tmp_path: Path) -> None:
+async def test_a_usable_mounted_configuration_is_served_even_if_another_was_kept(tmp_path: Path) -> None:
     await left_by_an_earlier_process(tmp_path, BETTER)
     mounted = Mounted(tmp_path, GOOD)
     await mounted.keeper.recall()
@@ -91,7 +91,7 @@ async def test_a_usable_one_is_served_whatever_was_kept(tmp_path: Path) -> None:
     assert kept.text.encode() == GOOD
 
 
-async def test_one_that_breaks_while_it_is_served_changes_nothing_but_the_error(tmp_path: Path) -> None:
+async def test_an_edit_that_is_unusable_changes_only_the_error(tmp_path: Path) -> None:
     mounted = Mounted(tmp_path, GOOD)
     await mounted.keeper.recall()
     await mounted.configuration.read()
@@ -103,7 +103,7 @@ async def test_one_that_breaks_while_it_is_served_changes_nothing_but_the_error(
         assert mounted.wanted == document()
 
 
-async def test_what_is_kept_already_is_not_written_again(tmp_path: Path) -> None:
+async def test_an_unchanged_configuration_is_not_written_again(tmp_path: Path) -> None:
     await left_by_an_earlier_process(tmp_path, GOOD)
     before = path(tmp_path, section="config").stat().st_ino
     await left_by_an_earlier_process(tmp_path, GOOD)
@@ -123,7 +123,7 @@ UNUSABLE: list[tuple[Callable[[], str], str]] = [
 
 
 @pytest.mark.parametrize(("text", "why"), UNUSABLE)
-async def test_a_kept_one_that_cannot_be_used_is_told_and_not_served(
+async def test_an_unusable_kept_configuration_is_reported_and_not_served(
     tmp_path: Path, text: Callable[[], str], why: str
 ) -> None:
     assert store(tmp_path).write(CONFIG, (KeptDocument(text()),)).problem == ""
@@ -137,7 +137,7 @@ async def test_a_kept_one_that_cannot_be_used_is_told_and_not_served(
     assert "\n" not in kept
 
 
-async def test_a_damaged_file_of_it_is_told_and_not_used(tmp_path: Path) -> None:
+async def test_a_damaged_kept_file_is_reported_and_not_used(tmp_path: Path) -> None:
     await left_by_an_earlier_process(tmp_path, GOOD)
     path(tmp_path, section="config").write_bytes(b"{")
     mounted = Mounted(tmp_path, b"{")
@@ -173,7 +173,7 @@ async def test_a_mounted_file_whose_disk_hangs_is_not_waited_for(
     assert (mounted.wanted, mounted.configuration.error) == (document(), "")
 
 
-def test_bytes_that_are_no_text_are_refused() -> None:
+def test_bytes_that_are_not_utf8_are_refused() -> None:
     for raw in (b"\xff\xfe\x00", GOOD.decode().encode("utf-16")):
         with pytest.raises(ContractError, match="not valid JSON"):
             checked_document(raw)

@@ -1,6 +1,6 @@
-"""A disk that fails at any call: nothing is raised, nothing that was kept is lost, and a good disk ends the problem.
+"""A disk that fails at any call: nothing is raised, no kept item is lost, and a working disk ends the problem.
 
-Every `os` function that touches a file counts its calls below the store's directory, and one of them fails, or hangs.
+Every `os` function that touches a file counts its calls below the store's directory. One of them fails, or hangs.
 """
 
 import asyncio
@@ -95,7 +95,7 @@ def hanging(at: int, free: threading.Event) -> Callable[[int], None]:
 
 
 class Room(Notebook):
-    """Any section's items in a notebook's way."""
+    """A notebook with items of any section."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -141,7 +141,7 @@ async def put(kept: Keeper[Any], room: Room, new: tuple[Any, ...]) -> None:
 
 
 def lay(root: Path, section: Section[Any], before: tuple[Any, ...]) -> None:
-    """What is on the disk at a start: this object's file, another's, and one that a killed agent left half written."""
+    """The disk at a start: this object's file, another's, and an unfinished one that a killed agent left."""
     root.mkdir()
     assert store(root).write(section, before).problem == ""
     assert store(root, ANOTHER).write(section, before).problem == ""
@@ -177,7 +177,7 @@ async def calls_of(root: Path, section: Section[Any], before: tuple[Any, ...], n
 
 @pytest.mark.parametrize("for_ever", [False, True], ids=["once", "for ever"])
 @pytest.mark.parametrize(("section", "before", "new"), SECTIONS, ids=[s.name for s, _, _ in SECTIONS])
-async def test_whatever_fails_at_whatever_call_nothing_is_lost_and_a_good_disk_mends_it(
+async def test_after_any_failed_call_nothing_is_lost_and_a_working_disk_gets_everything(
     tmp_path: Path,
     section: Section[Any],
     before: tuple[Any, ...],
@@ -210,7 +210,7 @@ async def test_whatever_fails_at_whatever_call_nothing_is_lost_and_a_good_disk_m
 
 
 @pytest.mark.parametrize(("section", "before", "new"), SECTIONS, ids=[s.name for s, _, _ in SECTIONS])
-async def test_wherever_the_disk_hangs_nothing_waits_for_it_and_all_is_kept_when_it_is_back(
+async def test_a_disk_that_hangs_at_any_call_delays_nothing_and_gets_everything_later(
     tmp_path: Path,
     section: Section[Any],
     before: tuple[Any, ...],
@@ -245,7 +245,7 @@ async def test_wherever_the_disk_hangs_nothing_waits_for_it_and_all_is_kept_when
 
 @pytest.mark.parametrize("call", ["read", "stat"])
 @pytest.mark.parametrize(("section", "before", "new"), SECTIONS, ids=[s.name for s, _, _ in SECTIONS])
-async def test_what_cannot_be_read_is_not_written_over_by_a_disk_that_takes_writes(
+async def test_an_unreadable_file_is_not_overwritten_although_writes_work(
     tmp_path: Path,
     section: Section[Any],
     before: tuple[Any, ...],

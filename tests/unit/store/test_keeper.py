@@ -1,4 +1,4 @@
-"""One rule for all sections: what is read first, what is written when, and a disk that hangs, refuses or is shared."""
+"""The rules for all sections: what is read first, what is written when, and a disk that hangs, refuses or is shared."""
 
 import asyncio
 import logging
@@ -104,7 +104,7 @@ async def test_what_is_new_is_written_once(tmp_path: Path) -> None:
     assert process.disk.written == [("a",), ("a", "b")]
 
 
-async def test_what_an_earlier_process_kept_is_added_to_and_not_written_again_as_it_is(tmp_path: Path) -> None:
+async def test_items_of_an_earlier_process_are_kept_and_not_rewritten_without_a_change(tmp_path: Path) -> None:
     keep(tmp_path, "a", "old")
     process = Process(tmp_path)
     await process.keeper.recall()
@@ -115,7 +115,7 @@ async def test_what_an_earlier_process_kept_is_added_to_and_not_written_again_as
     assert on_disk(tmp_path) == ["a", "b", "old"]
 
 
-async def test_a_disk_that_hangs_is_waited_for_within_the_deadline_and_written_when_it_is_back(
+async def test_a_hanging_disk_delays_a_write_only_until_the_deadline_and_is_written_later(
     tmp_path: Path,
 ) -> None:
     process = Process(tmp_path, wait=0.05)
@@ -147,9 +147,7 @@ async def test_what_is_new_while_a_write_hangs_is_written_after_it(tmp_path: Pat
     running.cancel()
 
 
-async def test_a_write_that_is_refused_is_tried_again_and_told_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_refused_write_is_retried_and_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     process = Process(tmp_path)
     process.disk.refusal = "no room"
     await process.keeper.recall()
@@ -169,7 +167,7 @@ async def test_a_write_that_is_refused_is_tried_again_and_told_once(
 # A start
 
 
-async def test_a_disk_that_hangs_at_the_start_is_waited_for_once_and_never_written_over(tmp_path: Path) -> None:
+async def test_a_disk_that_hangs_at_the_start_is_not_overwritten_before_it_is_read(tmp_path: Path) -> None:
     keep(tmp_path, "old")
     process = Process(tmp_path, wait=0.05, last=0.05)
     process.disk.reads.clear()
@@ -188,7 +186,7 @@ async def test_a_disk_that_hangs_at_the_start_is_waited_for_once_and_never_writt
     running.cancel()
 
 
-async def test_what_other_objects_kept_holds_up_nothing_of_our_own(tmp_path: Path) -> None:
+async def test_hanging_files_of_other_objects_do_not_block_the_own_file(tmp_path: Path) -> None:
     keep(tmp_path, "mine")
     keep(tmp_path, "theirs", uid=ANOTHER)
     process = Process(tmp_path, section=FIRST_NOTES, wait=0.2)
@@ -204,7 +202,7 @@ async def test_what_other_objects_kept_holds_up_nothing_of_our_own(tmp_path: Pat
 
 
 @pytest.mark.parametrize("content", [b"{", b"", b'{"version":9}'])
-async def test_a_file_that_makes_no_sense_is_told_to_the_end_and_replaced_when_there_is_something(
+async def test_a_damaged_file_is_reported_until_the_end_and_replaced_by_the_first_write(
     tmp_path: Path, content: bytes
 ) -> None:
     keep(tmp_path)
@@ -220,7 +218,7 @@ async def test_a_file_that_makes_no_sense_is_told_to_the_end_and_replaced_when_t
     assert len(process.told) == 1
 
 
-async def test_a_file_that_the_disk_refuses_is_read_when_it_can_be_and_not_written_over(
+async def test_a_refused_file_is_not_overwritten_and_is_read_later(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     keep(tmp_path, "old")
@@ -260,7 +258,7 @@ async def test_others_are_read_at_the_start_or_never_for_one_that_wants_that(
     assert process.notebook.heard == heard
 
 
-async def test_a_damaged_file_of_another_object_is_told_once_and_is_no_problem_of_ours(
+async def test_a_damaged_file_of_another_object_is_logged_once_and_not_reported_as_ours(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     keep(tmp_path, "x", uid=ANOTHER)
@@ -274,9 +272,7 @@ async def test_a_damaged_file_of_another_object_is_told_once_and_is_no_problem_o
     assert (process.keeper.problem, on_disk(tmp_path)) == ("", ["a"])
 
 
-async def test_a_file_of_another_object_that_the_disk_refuses_is_read_when_it_can_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_refused_file_of_another_object_is_read_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keep(tmp_path, "theirs", uid=ANOTHER)
     process = Process(tmp_path, section=FIRST_NOTES)
     real = os.open
@@ -335,7 +331,7 @@ async def test_a_touch_is_no_news_and_a_removed_or_damaged_file_is_repaired_with
 # In the background, and at the end
 
 
-async def test_what_stirs_is_written_in_the_background_until_the_disk_takes_it(tmp_path: Path) -> None:
+async def test_changes_are_written_in_the_background_until_the_disk_takes_them(tmp_path: Path) -> None:
     process = Process(tmp_path)
     await process.keeper.recall()
     running = asyncio.create_task(process.keeper.run())
@@ -349,7 +345,7 @@ async def test_what_stirs_is_written_in_the_background_until_the_disk_takes_it(t
     running.cancel()
 
 
-async def test_what_is_new_when_the_process_ends_in_the_middle_of_a_write_is_kept_too(tmp_path: Path) -> None:
+async def test_changes_during_the_last_write_are_kept_too(tmp_path: Path) -> None:
     process = Process(tmp_path, wait=30)
     await process.keeper.recall()
     process.disk.writes.clear()

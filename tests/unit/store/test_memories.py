@@ -1,4 +1,4 @@
-"""The device table's memories through the node store: what a restart, another object and a slow disk cost."""
+"""The device table's memories through the node store, after a restart, beside another object, on a slow disk."""
 
 import asyncio
 import threading
@@ -23,7 +23,7 @@ QUICK = Settings(store_wait=0.05, store_deadline=0.1, store_retry=0.02)
 
 
 class SlowDisk(NodeStore):
-    """Nothing of this object is read before `spins`."""
+    """Reads of this object's file hang until `spins` is set."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, object_uid=UID, boot="this")
@@ -70,7 +70,7 @@ class HealthProcess:
         return [a.healthy for a in self.table.listed(NAME)]
 
 
-async def test_a_restart_goes_on_with_what_its_object_and_others_knew(tmp_path: Path) -> None:
+async def test_after_a_restart_the_own_and_other_objects_health_is_known(tmp_path: Path) -> None:
     store(tmp_path).write(HEALTH, failed("GPU-0"))
     store(tmp_path, ANOTHER).write(HEALTH, failed("GPU-1"))
     process = HealthProcess(store(tmp_path), settings=Settings())
@@ -79,7 +79,7 @@ async def test_a_restart_goes_on_with_what_its_object_and_others_knew(tmp_path: 
     assert process.healthy == [False, False]
 
 
-async def test_what_was_known_in_another_boot_is_no_news(tmp_path: Path) -> None:
+async def test_health_of_another_boot_is_ignored(tmp_path: Path) -> None:
     for uid in (UID, ANOTHER):
         store(tmp_path, uid, boot="another").write(HEALTH, failed("GPU-0", "GPU-1"))
     process = HealthProcess(store(tmp_path), settings=Settings())
@@ -88,7 +88,7 @@ async def test_what_was_known_in_another_boot_is_no_news(tmp_path: Path) -> None
     assert (process.healthy, process.keeper.problem) == ([True, True], "")
 
 
-async def test_a_disk_that_is_slow_at_the_start_costs_no_failure(tmp_path: Path) -> None:
+async def test_a_slow_disk_at_the_start_loses_no_failure(tmp_path: Path) -> None:
     disk = SlowDisk(tmp_path)
     disk.write(HEALTH, failed("GPU-0"))
     since = next(f.since for r in failed("GPU-0") for f in r.condition.failures)
@@ -198,11 +198,16 @@ async def test_an_event_that_changes_no_grant_writes_nothing(tmp_path: Path) -> 
     assert memory.revision == before
 
 
-async def test_grants_that_other_objects_keep_are_not_read(tmp_path: Path) -> None:
+async def test_what_other_objects_saw_last_counts_until_the_record_is_read(tmp_path: Path) -> None:
     store(tmp_path, ANOTHER).write(GRANTS, seen("old"))
     process = GrantProcess(store(tmp_path))
     await process.keeper.recall()
     process.steps.record(problem=TORN)
     process.steps.list({})
     process.steps.scan(RENAMED)
+    assert process.steps.seen(OTHER) == {"x": False}
+    process.steps.record()
+    process.steps.settle()
     assert process.steps.seen(OTHER) == {"x": True}
+    await process.keeper.close()
+    assert store(tmp_path).read(GRANTS).items == (), "it is not taken over"

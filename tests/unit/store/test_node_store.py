@@ -1,6 +1,7 @@
-"""The files of the node store: read when they changed, written whole or not at all, a problem never an exception."""
+"""The files of the node store: read if they changed, written whole or not at all; a problem is never an exception."""
 
 import os
+import re
 import stat
 from dataclasses import replace
 from pathlib import Path
@@ -10,14 +11,14 @@ from device_agent.store.node_store import KeptFile, NodeStore, ObjectUidError, b
 from unit.store.kept import ANOTHER, NOTES, THIRD, UID, Note, keep, notes, on_disk, path, store
 
 
-def test_nothing_kept_is_no_problem_and_makes_no_directory(tmp_path: Path) -> None:
+def test_an_empty_store_is_no_problem_and_makes_no_directory(tmp_path: Path) -> None:
     assert store(tmp_path).read(NOTES) == KeptFile()
     found = store(tmp_path).read_others(NOTES, {})
     assert (found.files, found.problem, found.refused) == ({}, "", False)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_was_written_last_is_read_and_no_other_file_is_left(tmp_path: Path) -> None:
+def test_the_last_written_items_are_read_and_no_other_file_is_left(tmp_path: Path) -> None:
     keep(tmp_path, "a")
     keep(tmp_path, "a", "b")
     assert store(tmp_path).read(NOTES).items == notes("a", "b")
@@ -25,7 +26,7 @@ def test_what_was_written_last_is_read_and_no_other_file_is_left(tmp_path: Path)
     assert on_disk(tmp_path, ANOTHER) == [], "each object has its own"
 
 
-def test_what_this_store_wrote_is_what_it_reads(tmp_path: Path) -> None:
+def test_a_file_that_this_store_wrote_is_not_read_again(tmp_path: Path) -> None:
     mine = store(tmp_path)
     written = mine.write(NOTES, notes("a"))
     assert mine.read(NOTES, written) is written
@@ -47,7 +48,7 @@ def test_a_file_that_has_not_changed_is_not_read_again(tmp_path: Path) -> None:
     assert mine.read_others(NOTES, others).files == {}
 
 
-def test_others_come_in_the_order_in_which_they_were_written(tmp_path: Path) -> None:
+def test_files_of_others_come_in_the_order_in_which_they_were_written(tmp_path: Path) -> None:
     keep(tmp_path, "a", uid=ANOTHER)
     keep(tmp_path, "b", uid=THIRD)
     keep(tmp_path, "own")
@@ -67,7 +68,7 @@ def test_the_newest_files_are_read_when_there_are_too_many(tmp_path: Path) -> No
     assert "only the newest 5 files" in found.problem
 
 
-def test_items_that_are_not_shared_are_read_by_their_own_object_alone(tmp_path: Path) -> None:
+def test_only_their_own_object_reads_items_that_are_not_shared(tmp_path: Path) -> None:
     private = replace(NOTES, shared=("shared", "yes"))
     store(tmp_path, ANOTHER).write(private, (Note("a"), Note("b", shared="no")))
     (theirs,) = store(tmp_path).read_others(private, {}).files.values()
@@ -75,7 +76,7 @@ def test_items_that_are_not_shared_are_read_by_their_own_object_alone(tmp_path: 
     assert len(store(tmp_path, ANOTHER).read(private).items) == 2
 
 
-def test_only_root_can_look_into_the_directory_whatever_it_was(tmp_path: Path) -> None:
+def test_an_existing_directory_is_made_accessible_by_root_alone(tmp_path: Path) -> None:
     (tmp_path / "device-operator").mkdir(mode=0o755)
     before = os.umask(0)
     try:
@@ -110,7 +111,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("damage", DAMAGED.values(), ids=DAMAGED)
-def test_a_file_of_no_use_is_told_in_the_same_words_and_spoils_no_other(tmp_path: Path, damage) -> None:
+def test_an_unusable_file_gives_one_stable_problem_and_does_not_hide_others(tmp_path: Path, damage) -> None:
     keep(tmp_path, "a", uid=ANOTHER)
     damage(path(tmp_path, THIRD))
     damage(path(tmp_path))
@@ -129,7 +130,7 @@ def test_a_file_of_no_use_is_told_in_the_same_words_and_spoils_no_other(tmp_path
         assert (written.problem, on_disk(tmp_path)) == ("", ["new"])
 
 
-def test_many_problems_are_told_by_the_first_and_a_number(tmp_path: Path) -> None:
+def test_many_problems_are_shown_as_the_first_ones_and_a_number(tmp_path: Path) -> None:
     path(tmp_path).parent.mkdir(parents=True)
     for number in range(9):
         path(tmp_path, f"uid-{number}").touch()
@@ -138,7 +139,7 @@ def test_many_problems_are_told_by_the_first_and_a_number(tmp_path: Path) -> Non
     assert problem.endswith("; and 6 more")
 
 
-def test_what_is_no_objects_file_is_left_alone(tmp_path: Path) -> None:
+def test_files_that_belong_to_no_object_are_ignored(tmp_path: Path) -> None:
     keep(tmp_path, "a", uid=ANOTHER)
     (path(tmp_path).parent / "locks").mkdir()
     (path(tmp_path).parent / f".{THIRD}.json.x").write_bytes(b"{")
@@ -146,7 +147,9 @@ def test_what_is_no_objects_file_is_left_alone(tmp_path: Path) -> None:
     assert (list(found.files), found.problem) == ([path(tmp_path, ANOTHER).name], "")
 
 
-def test_a_file_that_goes_while_it_is_looked_at_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_disappears_during_the_read_does_not_hide_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     keep(tmp_path, "a", uid=ANOTHER)
     keep(tmp_path, "b", uid=THIRD)
     real = os.open
@@ -162,9 +165,7 @@ def test_a_file_that_goes_while_it_is_looked_at_hides_no_other(tmp_path: Path, m
     assert found.problem == ""
 
 
-def test_what_is_known_of_a_file_stays_while_the_disk_refuses_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_known_items_stay_while_the_disk_refuses_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keep(tmp_path, "a", uid=ANOTHER)
     mine = store(tmp_path)
     known = mine.read_others(NOTES, {}).files
@@ -179,12 +180,12 @@ def test_what_is_known_of_a_file_stays_while_the_disk_refuses_it(
     assert (file.items, file.refused) == (notes("a", "b"), False)
 
 
-def test_a_missing_device_plugins_directory_is_told_and_not_made(tmp_path: Path) -> None:
+def test_a_missing_device_plugins_directory_is_reported_and_not_made(tmp_path: Path) -> None:
     assert "cannot be written: No such file" in store(tmp_path / "none").write(NOTES, notes("a")).problem
     assert not (tmp_path / "none").exists()
 
 
-def test_items_that_nobody_could_read_are_told_and_not_written(tmp_path: Path) -> None:
+def test_items_that_are_too_long_are_reported_and_not_written(tmp_path: Path) -> None:
     keep(tmp_path, "a")
     written = store(tmp_path).write(replace(NOTES, max_bytes=100), notes("x" * 100))
     assert "longer than 100 bytes" in written.problem
@@ -192,8 +193,8 @@ def test_items_that_nobody_could_read_are_told_and_not_written(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("uid", ["", "..", "../x", "a/b", "a\n", ".hidden", "x" * 64])
-def test_a_uid_that_is_no_file_name_is_refused(tmp_path: Path, uid: str) -> None:
-    with pytest.raises(ObjectUidError, match="no object uid"):
+def test_a_uid_that_cannot_be_a_file_name_is_refused(tmp_path: Path, uid: str) -> None:
+    with pytest.raises(ObjectUidError, match=re.escape(repr(uid))):
         NodeStore(tmp_path, object_uid=uid, boot="")
 
 

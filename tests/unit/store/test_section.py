@@ -1,4 +1,4 @@
-"""What is kept, as bytes: everything that matters, of this boot alone, and an error of one line for what is damaged."""
+"""Items as bytes: all facts are kept, another boot's are dropped, damaged bytes raise an error of one line."""
 
 import json
 import re
@@ -47,7 +47,7 @@ KEPT: list[tuple[Section[Any], tuple[Any, ...]]] = [
 
 
 @pytest.mark.parametrize(("section", "items"), KEPT, ids=lambda v: getattr(v, "name", ""))
-def test_what_is_written_is_what_is_read(section: Section[Any], items: tuple[Any, ...]) -> None:
+def test_written_items_are_read_unchanged(section: Section[Any], items: tuple[Any, ...]) -> None:
     raw = section.dump(items, boot_id="b")
     assert section.parse(raw, boot_id="b") == items
     assert section.dump(section.parse(raw, boot_id="b"), boot_id="b") == raw
@@ -61,7 +61,7 @@ def test_the_sample_of_health_has_all_kinds_of_news() -> None:
 
 
 @pytest.mark.parametrize(("written", "read"), [("b", "other"), ("b", ""), ("", "")])
-def test_health_of_another_boot_or_of_an_unknown_one_says_nothing(written: str, read: str) -> None:
+def test_health_of_another_or_an_unknown_boot_is_ignored(written: str, read: str) -> None:
     assert HEALTH.parse(HEALTH.dump(RECORDS, boot_id=written), boot_id=read) == ()
 
 
@@ -69,7 +69,7 @@ def test_grants_outlive_a_reboot() -> None:
     assert GRANTS.parse(GRANTS.dump(SEEN, boot_id="b"), boot_id="other") == SEEN
 
 
-def test_of_other_objects_health_physical_parts_alone_are_read() -> None:
+def test_only_physical_parts_are_read_from_other_objects_health() -> None:
     raw = HEALTH.dump(RECORDS, boot_id="b")
     assert HEALTH.parse(raw, boot_id="b", theirs=True) == tuple(r for r in RECORDS if r.kind is Kind.PART)
     spoiled = raw.replace(b'"kind":"Scan","name":', b'"kind":"Scan","nane":')
@@ -97,7 +97,7 @@ HEALTH_BYTES, GRANT_BYTES = HEALTH.dump(RECORDS, boot_id="b"), GRANTS.dump(SEEN,
         (GRANTS, GRANT_BYTES.replace(b'"ids":["x"]', b'"ids":"x"')),
     ],
 )  # fmt: skip
-def test_what_cannot_be_read_is_an_error_with_one_line(section: Section[Any], raw: bytes) -> None:
+def test_unreadable_content_raises_an_error_of_one_line(section: Section[Any], raw: bytes) -> None:
     with pytest.raises(SectionError) as error:
         section.parse(raw, boot_id="b")
     assert str(error.value)
@@ -114,11 +114,11 @@ def test_what_nobody_could_read_is_not_written() -> None:
     ("raw", "boot"),
     [(HEALTH_BYTES, "b"), (b'{"version":99,"bootId":"x"}', "x"), (b'{"bootId":1}', ""), (GRANT_BYTES, ""), (b"{", ""), (b"[]", ""), (b"[" * 100_000, "")],
 )  # fmt: skip
-def test_the_boot_of_a_file_of_any_version(raw: bytes, boot: str) -> None:
+def test_the_boot_is_read_from_a_file_of_any_version(raw: bytes, boot: str) -> None:
     assert boot_of(raw) == boot
 
 
-def test_a_new_section_is_a_dataclass_and_a_line() -> None:
+def test_a_new_section_needs_only_a_dataclass_and_a_line() -> None:
     @dataclass(frozen=True, slots=True)
     class Cordon:
         device: str

@@ -1,4 +1,4 @@
-"""Files of objects that are gone are removed, and nothing that anybody may still need."""
+"""Files of deleted objects are removed, but no file that is still needed."""
 
 import asyncio
 import json
@@ -63,12 +63,12 @@ def test_what_goes_and_what_stays(tmp_path, *, name, days, content, goes):
     assert path.exists() is not goes
 
 
-def test_without_a_boot_id_no_health_is_of_another_boot(tmp_path):
+def test_without_a_boot_id_no_health_is_removed(tmp_path):
     left(tmp_path, f"health/{THEIRS}.json", days=0, content=health("another"))
     assert swept(tmp_path, boot="") == set()
 
 
-def test_own_files_are_touched_so_that_nobody_takes_them_for_left(tmp_path):
+def test_own_files_are_touched(tmp_path):
     path = left(tmp_path, f"config/{OURS}.json", days=31)
     swept(tmp_path)
     assert path.stat().st_mtime > NOW
@@ -78,7 +78,7 @@ def test_a_node_without_the_directory_has_nothing_to_sweep(tmp_path):
     assert swept(tmp_path) == set()
 
 
-def test_what_is_no_file_stays(tmp_path):
+def test_directories_and_links_stay(tmp_path):
     path = tmp_path / "device-operator" / "config" / f"{THEIRS}.json"
     path.mkdir(parents=True)
     (tmp_path / "device-operator" / "config" / "link.json").symlink_to(path)

@@ -284,7 +284,7 @@ def test_a_node_that_two_of_our_devices_have_tells_of_neither():
     steps = plugged(one, two)
     steps.record(foreign(nodes=("/dev/ttyUSB0",)))
     assert steps.seen() == {"one": True, "two": True}
-    steps.record(foreign(nodes=("/dev/ttyUSB0", "/dev/ttyUSB1")))
+    steps.record(foreign(nodes=("/dev/ttyUSB1",), pod="another"))
     assert steps.seen() == {"one": True, "two": False}
 
 
@@ -293,7 +293,7 @@ def test_an_answer_without_a_note_under_our_own_id_blocks_its_own_device_not():
     steps = plugged(CARD, adapter("AAA", USB0))
     steps.record(foreign(ids=("card",), nodes=("/dev/dri/card0",), words=("0000:3b:00.0",), name=NAME))
     assert steps.seen() == {"card": True, "AAA": True}
-    steps.record(foreign(ids=("card",), nodes=("/dev/dri/card0", "/dev/ttyUSB0"), name=NAME))
+    steps.record(foreign(ids=("card",), nodes=("/dev/dri/card0", "/dev/ttyUSB0"), name=NAME, pod="another"))
     assert steps.seen() == {"card": True, "AAA": False}
 
 

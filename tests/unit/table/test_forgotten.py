@@ -172,7 +172,7 @@ def test_an_agent_that_starts_after_the_kubelet_knows_it_from_the_node_store():
 def test_it_is_kept_on_the_node_as_long_as_its_pod_runs():
     steps, grant = torn()
     assert steps.table.seen_grants() == (SeenGrant(grant, *POD_A),)
-    steps.list({})
+    steps.settle({}, life=NEW)
     assert steps.table.seen_grants() == ()
 
 
@@ -221,5 +221,13 @@ def test_a_grant_is_there_when_its_container_has_any_of_the_resource():
     assert forgotten.lost(before, Grants((grant("b"),))) == before[1:]
     assert forgotten.lost(before, Grants((grant("a", pod="uid-2"), grant("a", name=OTHER)))) == before
     shown = {NAME: {"b": held("a")[NAME]["a"]}}
-    assert forgotten.still_lost(before, listing(shown)) == before[1:]
-    assert forgotten.still_lost(before, listing({OTHER: shown[NAME]})) == before
+    assert forgotten.still_lost(before, listing(shown), ()) == before[1:]
+    assert forgotten.still_lost(before, listing({OTHER: shown[NAME]}), ()) == before
+
+
+def test_a_pod_of_the_same_name_with_another_uid_is_another_pod():
+    before = (SeenGrant(grant("a"), *POD_A),)
+    shown = listing({}, POD_A)
+    assert forgotten.still_lost(before, shown, (SeenGrant(grant("x", container="other"), *POD_A),)) == before
+    assert forgotten.still_lost(before, shown, (SeenGrant(grant("x", pod="uid-2"), *POD_B),)) == before
+    assert forgotten.still_lost(before, shown, (SeenGrant(grant("x", pod="uid-2"), *POD_A),)) == ()

@@ -1,11 +1,13 @@
 """When an id is free: the rules of `table.usage`, each as a story of what the kubelet told and when."""
 
 import pytest
-from device_agent.table.grants import Grant, Grants
+from device_agent.allocate.grant import granted
+from device_agent.table.grants import Grant, Granted, Grants
 from device_agent.table.usage import NOT_READ, Usage
-from unit.table.samples import NAME, OTHER, held, listing
+from unit.table.samples import NAME, OTHER, held, listing, unit
 
 A, B = (NAME, "a"), (NAME, "b")
+DEVICE = Granted(granted(unit("a"), exclusive=True), 0, "boot")
 
 
 def grants(*ids: str, pod: str = "uid") -> Grants:
@@ -32,7 +34,7 @@ def torn():
 
 
 def gives(at: float, *ids: str):
-    return lambda usage: usage.handed_out(NAME, ids, now=at)
+    return lambda usage: usage.handed_out((((NAME, i), DEVICE) for i in ids), now=at)
 
 
 def told(*steps) -> Usage:
