@@ -122,6 +122,8 @@ class KubeletView:
         before, seen = self.usage, self.seen
         if missing != self.missing:
             usage = replace(usage, lost=Grants(tuple(one.grant for one in missing)))
+        # a List from before the record may show who had an id before
+        listing = usage.listing if (usage.begun or 0.0) > (usage.recorded or 0.0) else _NO_LISTING
         told = any(
             now is not then
             for now, then in (
@@ -129,11 +131,9 @@ class KubeletView:
                 (usage.past, before.past),
                 (usage.listing, before.listing),
             )
-        )
+        ) or (listing is not _NO_LISTING and any(not one.name for one in seen))
         if usage.looked and (told or missing != self.missing):
             used = Grants((*usage.grants.all, *usage.past.all))
-            # a List from before the record may show who had an id before
-            listing = usage.listing if (usage.begun or 0.0) > (usage.recorded or 0.0) else _NO_LISTING
             there = forgotten.with_names(used, listing, (*self.heard, *seen))
             now = (*there, *forgotten.lost(missing, used))
             if now != seen:

@@ -219,6 +219,7 @@ async def test_a_record_that_somebody_removed_is_a_problem_and_frees_nothing(wat
     for _ in range(2):
         (reading,) = await watched.look()
         assert FILE in reading.problem
+        assert reading.life == FIRST_LIFE
     watched.directory.replace(record("b"))
     (reading,) = await watched.look(again=False)
     assert (ids_of(reading), reading.problem) == (["b"], "")
@@ -246,7 +247,7 @@ async def test_a_torn_record_is_told_once_and_until_it_is_readable(
         for _ in range(3):
             (reading,) = await watched.look(again=False)
             assert FILE in reading.problem
-            assert reading.grants == ()
+            assert (reading.grants, reading.life) == ((), FIRST_LIFE)
         watched.directory.replace(record("a"))
         (reading,) = await watched.look(again=False)
     assert (ids_of(reading), reading.problem) == (["a"], "")
@@ -271,7 +272,7 @@ async def test_a_disk_that_hangs_is_a_problem_and_what_it_gives_late_is_read_ane
     watched.watch._settings = Settings(record_deadline=0.02)
     for _ in range(2):
         (reading,) = await watched.look()
-        assert (reading.grants, bool(reading.problem)) == ((), True)
+        assert (reading.grants, bool(reading.problem), reading.life) == ((), True, FIRST_LIFE)
     assert disk.reads == 1, "no second thread waits beside the first"
     disk.free.set()
     await until(lambda: not watched.watch._worker.busy)

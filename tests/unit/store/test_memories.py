@@ -189,8 +189,8 @@ async def test_an_event_that_changes_no_grant_writes_nothing(tmp_path: Path) -> 
     process = GrantProcess(store(tmp_path))
     memory = GrantMemory(process.steps.table, changed=process.changed.append)
     process.steps.scan(unit("a"))
-    process.steps.list(held("a"))
     process.steps.record(process.steps.grant("a"))
+    process.steps.list(held("a"))
     before = memory.revision
     process.steps.record(process.steps.grant("a"))
     process.steps.list(held("a"))

@@ -6,7 +6,7 @@ from device_agent.runtime.errors import UnavailableDevice
 from device_agent.table import forgotten
 from device_agent.table.grants import Grant, Grants, SeenGrant
 from device_agent.table.snapshot import Health
-from unit.table.samples import NAME, OTHER, Steps, held, listing, resource, unit
+from unit.table.samples import NAME, OTHER, Steps, held, listing, resource, unit, wall
 
 OLD, NEW = "a life", "the next life"
 POD_A, POD_B = ("default", "pod-a"), ("default", "pod-b")
@@ -137,6 +137,45 @@ def test_its_hardware_is_not_offered_under_another_name_either():
     assert "default/pod-a" in steps.device("x", name=OTHER).message
 
 
+def test_a_record_that_is_torn_in_one_life_of_the_kubelet_loses_nothing():
+    steps, _ = running()
+    steps.record(problem="torn", life=OLD)
+    steps.list({}, pods=[POD_A])
+    assert (steps.device("a").health, steps.device("a").reason) == (Health.HEALTHY, "")
+
+
+def test_a_kubelet_that_starts_with_a_torn_record_may_have_forgotten_until_list_tells():
+    steps, _ = running()
+    steps.record(problem="torn", life=NEW)
+    assert steps.device("a").reason == "KubeletForgot"
+    steps.list(held("a"))
+    assert steps.seen() == {"a": True, "b": True}
+    steps, _ = running()
+    steps.record(problem="torn", life=NEW)
+    steps.list({}, pods=[POD_A])
+    assert steps.device("a").reason == "KubeletForgot"
+    steps.record(life=NEW)
+    steps.list({}, pods=[POD_A])
+    assert steps.device("a").reason == "KubeletForgot"
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_what_another_objects_agent_saw_last_is_forgotten_like_our_own(*, known: bool):
+    """`known`: the record has one of them, so it has not been lost."""
+    theirs = Steps(resource(OTHER), owner="another")
+    theirs.scan(unit("x", name=OTHER, hardware="devices/a"), unit("y", name=OTHER, hardware="devices/y"))
+    grants = [theirs.grant(i, name=OTHER) for i in ("x", "y")]
+    steps = Steps()
+    steps.table.learn_grants([SeenGrant(g, "default", f"pod-{g.ids[0]}") for g in grants], now=0.5, wall=wall(0.5))
+    for _ in range(2):
+        steps.record(*grants[1:] if known else (), life=NEW)
+        steps.list({}, pods=[("default", "pod-x"), ("default", "pod-y")])
+        steps.now += 2
+    steps.scan(unit("a"))
+    steps.record(*grants[1:] if known else (), life=NEW)
+    assert steps.seen() == {"a": known}
+
+
 def test_a_second_start_with_nothing_forgets_nothing_more():
     steps, grant = torn()
     steps.record(life="and one more")
@@ -188,6 +227,18 @@ def test_what_nobody_else_owns_is_withheld_as_well():
 
 
 # Names of pods
+
+
+def test_a_list_from_before_the_record_gives_no_names():
+    """It may show who had the id before."""
+    steps = Steps()
+    steps.scan(unit("a"))
+    steps.list(held("a"))
+    grant_a = steps.grant("a")
+    steps.record(grant_a, life=OLD)
+    assert steps.table.seen_grants() == (SeenGrant(grant_a),)
+    steps.list(held("a"))
+    assert steps.table.seen_grants() == (SeenGrant(grant_a, *POD_A),)
 
 
 def grant(*ids: str, pod: str = "uid", container: str = "main", name: str = NAME) -> Grant:
