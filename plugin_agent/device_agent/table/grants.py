@@ -38,6 +38,11 @@ class Grant:
     words: tuple[str, ...] = ()
 
     @property
+    def keys(self) -> tuple[Key, ...]:
+        """(resource, id) of each."""
+        return tuple((self.resource, i) for i in self.ids)
+
+    @property
     def where(self) -> tuple[str, str, str]:
         """Which container and resource it is of."""
         return self.pod, self.container, self.resource

@@ -1,7 +1,8 @@
 """All that the kubelet has told of who has what, and what of it must outlive the process. Pure."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import replace
+from typing import Final
 
 from device_agent.allocate.grant import GrantedDevice
 from device_agent.contract.values import dataclass
@@ -11,9 +12,9 @@ from device_agent.table.grants import Grant, Granted, Grants, SeenGrant
 from device_agent.table.holders import Listing
 from device_agent.table.usage import Usage
 
-Where = tuple[str, str, str]
-"""`Grant.where`."""
-Found = Mapping[Where, tuple[GrantedDevice, ...]]
+_NO_LISTING: Final = Listing()
+
+Found = Mapping[tuple[str, str, str], tuple[GrantedDevice, ...]]
 """`Grant.where` -> our devices that were found in it."""
 
 
@@ -21,12 +22,11 @@ Found = Mapping[Where, tuple[GrantedDevice, ...]]
 class Reading:
     """One look at the kubelet's record, begun at `begun` (monotonic seconds).
 
-    `absent`: there is none, as before the first allocation. `resent`: when one of our lists was last sent. `life`: of
-    the kubelet. `problem`: why the record tells nothing, or ''.
+    `resent`: when one of our lists was last sent. `life`: of the kubelet. `problem`: why the record tells nothing, or
+    ''.
     """
 
     grants: tuple[Grant, ...] = ()
-    absent: bool = False
     begun: float = 0.0
     resent: float | None = None
     life: object = None
@@ -39,8 +39,7 @@ class KubeletView:
 
     `life`: of the kubelet whose record was read last; `suspected`: of one whose record tells nothing. `missing`: grants
     of an earlier life that the record does not have; those whose pod runs on are `usage.lost`. `decided`: the List that
-    decides has begun after this. `heard`: what other objects' agents knew when this one started. `appeared`: when a
-    grant was first read.
+    decides has begun after this. `heard`: what other objects' agents knew when this one started.
     """
 
     usage: Usage = Usage()
@@ -50,7 +49,6 @@ class KubeletView:
     missing: tuple[SeenGrant, ...] = ()
     decided: float = 0.0
     heard: tuple[SeenGrant, ...] = ()
-    appeared: Mapping[Where, float] = field(default_factory=dict)
 
     # Events
 
@@ -86,16 +84,12 @@ class KubeletView:
                 missing = (*missing, *(one for one in self.heard if one.lost or not whole))
         missing = forgotten.lost(missing, grants)
         usage = self.usage.read(grants, at=reading.begun, resent=reading.resent)
-        appeared = {grant.where: self.appeared.get(grant.where, reading.begun) for grant in grants.all}
-        after = replace(self, appeared=appeared).concluded(usage, missing)
-        return replace(after, life=reading.life, suspected=reading.life, decided=decided)
+        return replace(self.concluded(usage, missing), life=reading.life, suspected=reading.life, decided=decided)
 
     def handed_out(self, given: Iterable[tuple[Key, Granted]], *, now: float) -> "KubeletView":
         """An Allocate gave out these ids. A pod waits for it."""
         usage = self.usage.handed_out(given, now=now)
-        return KubeletView(
-            usage, self.seen, self.life, self.suspected, self.missing, self.decided, self.heard, self.appeared
-        )
+        return KubeletView(usage, self.seen, self.life, self.suspected, self.missing, self.decided, self.heard)
 
     def found(self, devices: Found, *, boot: str) -> "KubeletView":
         """Which of our devices were found in grants without a note."""
@@ -129,20 +123,22 @@ class KubeletView:
         before, seen = self.usage, self.seen
         if missing != self.missing:
             usage = replace(usage, lost=Grants(tuple(one.grant for one in missing)))
-        told = usage.grants is not before.grants or usage.listing is not before.listing
+        # a List from before the record may show who had an id before
+        listing = usage.listing if (usage.begun or 0.0) > (usage.recorded or 0.0) else _NO_LISTING
+        told = (
+            usage.grants is not before.grants
+            or usage.past is not before.past
+            or usage.listing is not before.listing
+            or (listing is not _NO_LISTING and any(not one.name for one in seen))
+        )
         if usage.looked and (told or missing != self.missing):
-            known = (*self.heard, *seen)
-            there = forgotten.with_names(
-                usage.grants, usage.listing, known, listed=lambda grant: self._listed_after(grant, usage)
-            )
-            now = (*there, *(replace(one, lost=True) for one in missing))
+            used = Grants((*usage.grants.all, *usage.past.all))
+            there = forgotten.with_names(used, listing, (*self.heard, *seen))
+            now = (*there, *(replace(one, lost=True) for one in forgotten.lost(missing, used)))
             if now != seen:
                 seen = now
                 usage = replace(usage, names=_names(seen))
         return replace(self, usage=usage, missing=missing, seen=seen)
-
-    def _listed_after(self, grant: Grant, usage: Usage) -> bool:
-        return usage.begun is not None and usage.begun > self.appeared.get(grant.where, usage.begun)
 
 
 def _names(seen: Iterable[SeenGrant]) -> dict[str, str]:
