@@ -181,6 +181,7 @@ class Agent:
             ask=self._holders.ask,
             resend=self._served.resend,
             look=self._record.look,
+            settled=self._settled_doubts,
             settings=settings,
         )
         self._reporter = (
@@ -295,6 +296,9 @@ class Agent:
     def _recorded(self, reading: Reading) -> None:
         self._changed(self._table.apply_record(reading, now=time.monotonic(), wall=datetime.now(tz=UTC)))
         self._settling.stirred()
+
+    def _settled_doubts(self) -> None:
+        self._changed(self._table.settled(now=time.monotonic(), wall=datetime.now(tz=UTC)))
 
     def _allocated(self, _resource: str, _ids: tuple[str, ...]) -> None:
         self._holders.soon()

@@ -58,6 +58,7 @@ def reported(status: InventoryStatus, *, clashes: Sequence[EnvClash] = (), fresh
         or _clashed(status, clashes, state)
         or _health(status, state)
         or _stale_grants(status, state)
+        or _kept(status, state)
         or _holders_unknown(status, state, fresh=fresh)
         or (Diagnosis(state, NodeReason.SERVING, problem=False) if devices else _nothing(status))
     )
@@ -161,10 +162,18 @@ def _holders_unknown(status: InventoryStatus, state: NodeState, *, fresh: bool) 
 
 def _stale_grants(status: InventoryStatus, state: NodeState) -> Diagnosis | None:
     texts = [f"{d.id} of {d.resource}: {d.stale_grant}" for d in status.devices if d.stale_grant]
-    if not texts:
-        return None
+    return Diagnosis(state, NodeReason.STALE_GRANT, _first(texts)) if texts else None
+
+
+def _kept(status: InventoryStatus, state: NodeState) -> Diagnosis | None:
+    kept = [d for d in status.devices if d.kept_for]
+    texts = [f"the kubelet keeps {d.id} of {d.resource} for {d.kept_for}, which is gone" for d in kept]
+    return Diagnosis(state, NodeReason.KUBELET_KEEPS, f"{_first(texts)}: restart the kubelet") if texts else None
+
+
+def _first(texts: Sequence[str]) -> str:
     more = f"; and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
-    return Diagnosis(state, NodeReason.STALE_GRANT, "; ".join(texts[:_SHOWN]) + more)
+    return "; ".join(texts[:_SHOWN]) + more
 
 
 def _nothing(status: InventoryStatus) -> Diagnosis:

@@ -99,7 +99,7 @@ class InventoryDevice:
 
     `reason`: a word of `reasons.DeviceReason` or of the device's driver, '' for a Healthy device.
     `since`: when its health last changed. `stale_grant`: why a container that has it was given other hardware's device
-    node, or a node that is gone, or ''.
+    node, or a node that is gone, or ''. `kept_for`: pods that are gone, for which the kubelet keeps it, or ''.
     """
 
     id: str
@@ -114,6 +114,7 @@ class InventoryDevice:
     numa_node: int | None = None
     allocated_to: tuple[InventoryHolder, ...] = field(default=(), metadata=ABSENT_IF_EMPTY)
     stale_grant: str = field(default="", metadata=ABSENT_IF_EMPTY)
+    kept_for: str = field(default="", metadata=ABSENT_IF_EMPTY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

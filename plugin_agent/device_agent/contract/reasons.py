@@ -306,6 +306,11 @@ class NodeReason(Word):
         "this agent does not know. Devices are served by PodResources and what was seen last. Use a release that "
         "supports the node's Kubernetes version, or look at the node's disk.",
     )
+    KUBELET_KEEPS = (
+        "KubeletKeeps",
+        "The kubelet keeps the device for a pod that is gone, and gives it to nobody (kubernetes/kubernetes#130145). "
+        "Restart the kubelet on the node; running pods go on.",
+    )
     STALE_GRANT = (
         "StaleGrant",
         "A running pod was given a device node that belongs to other hardware by now, or is gone, because device nodes "

@@ -289,6 +289,7 @@ def _device(resource: ResourceState, device: DeviceState) -> InventoryDevice:
         nodes=unit.nodes[:MAX_NODES],
         numa_node=unit.numa_node,
         stale_grant=_clip(_stale(device)),
+        kept_for=_clip(", ".join(sorted(set(device.kept.values())))),
     )
 
 

@@ -122,6 +122,11 @@ class DeviceTable:
         self._ids = scan.ids(self._ids, was=before, now=self._devices)
         return self._settle(now=now, wall=wall)
 
+    def settled(self, *, now: float, wall: datetime) -> frozenset[str]:
+        """The kubelet was asked and told everything that can end a doubt (`kubelet.record_watch.Settling`)."""
+        self._view = self._view.settled()
+        return self._settle(now=now, wall=wall)
+
     def restore_grants(self, seen: Iterable[SeenGrant], *, now: float, wall: datetime) -> frozenset[str]:
         """What an earlier process of this object has seen in the kubelet's record. It counts until that is read."""
         self._view = self._view.restored(seen)
@@ -298,7 +303,13 @@ class DeviceTable:
     def snapshot(self) -> TableSnapshot:
         """Everything that reports and metrics need."""
         idle = [name for name in self._entries if name not in self._lists and self.ours(name)]
-        return states.snapshot(self._lists, idle=idle, selection=self._selection, usage=self._usage, stale=self._stale)
+        return states.snapshot(
+            self._lists,
+            idle=idle,
+            selection=self._selection,
+            usage=self._usage,
+            about=states.OfIds(self._stale, self._view.kept),
+        )
 
     # Within
 

@@ -31,8 +31,9 @@ class DeviceState:
     """One physical device under one resource name.
 
     `since`: when this health and reason began, UTC. `unanswered`: why its last check gave no answer, or '': its health
-    is what it was before. `ids`: as listed to the kubelet, those on their way out
-    included; empty while the device's id is listed under another name. `holders`: of those ids that are held.
+    is what it was before. `ids`: as listed to the kubelet, those on their way out included; empty while the device's id
+    is listed under another name. `holders`: of those ids that are held. `stale`: ids whose container was given device
+    nodes of other hardware by now -> which. `kept`: ids that the kubelet keeps for pods that are gone -> the pod.
     """
 
     unit: Unit
@@ -44,6 +45,7 @@ class DeviceState:
     holders: Mapping[str, tuple[Holder, ...]]
     unanswered: str = ""
     stale: Mapping[str, str] = field(default_factory=dict)
+    kept: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -433,6 +433,7 @@ class Doubts:
             ask=self._did("List"),
             resend=lambda: self._do("resend"),
             look=self._look,
+            settled=lambda: None,
             settings=SETTINGS,
         )
 
