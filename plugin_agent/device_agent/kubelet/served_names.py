@@ -53,7 +53,7 @@ class ServedNames:
             if name not in self._registrations and not self._wait_for(name):
                 self.offer(name)
         for name in tuple(self._registrations):
-            if name not in served and not self._table.ours(name):
+            if (name not in served and not self._table.ours(name)) or self._table.taken_name(name):
                 self.withdraw(name)
             elif name in changed:
                 self._registrations[name].refresh()
