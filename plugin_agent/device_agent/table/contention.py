@@ -4,7 +4,7 @@ The kernel's locks decide (`store.seats`): at most one live agent has the lock o
 module says which locks this agent needs, and what an admin is told.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from device_agent.contract.document import Ownership, Resource
@@ -12,6 +12,7 @@ from device_agent.contract.values import dataclass
 from device_agent.select.unit import Unit
 from device_agent.store.locks import NOTHING, Taken, Wanted
 from device_agent.table.device import Device, Key
+from device_agent.table.lists import Ids
 
 _AFTER: Final = "offered here when that agent has let it go"
 
@@ -49,6 +50,13 @@ class Contention:
         """Why a device cannot be offered, or ''."""
         hardware = f"{self._who} serves the hardware; {_AFTER}" if key in self.taken.devices else ""
         return self.of_name(key[0]) or hardware
+
+    def not_listed(self, ids: Mapping[Key, Ids], lists: Callable[[str, str], bool]) -> frozenset[Key]:
+        """Devices that another agent lists, maybe under the same id. `lists`: whether an id is in a list here; it
+        stays there.
+        """
+        here = (key for key in self.taken.devices if key in ids)
+        return frozenset(key for key in here if not any(lists(key[0], i) for i in ids[key].current))
 
     def names(self) -> Mapping[str, str]:
         """Each taken name, and why it cannot be registered."""

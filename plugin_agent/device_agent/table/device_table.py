@@ -353,7 +353,8 @@ class DeviceTable:
         self._look_elsewhere()
         if all(map(is_, self._judged_by(), self._judged)):
             return frozenset()
-        self._ids, leaving = lists.share_out(self._ids)
+        elsewhere = self._contention.not_listed(self._ids, self._lists_id)
+        self._ids, leaving = lists.share_out(self._ids, elsewhere=elsewhere)
         self._judge(leaving, wall=wall)
         rows = (ListRow(device, self._ids[key], self._standings[key]) for key, device in self._devices.items())
         before = self._lists

@@ -16,12 +16,33 @@ def test_a_device_of_another_agent_is_not_offered_until_its_lock_is_free():
     steps = Steps()
     taken(steps, devices=((NAME, "a"),), by=("lab",))
     steps.scan(unit("a"), unit("b"))
-    assert steps.seen() == {"a": False, "b": True}
+    assert steps.seen() == {"b": True}, "the other agent lists it, maybe under the same id"
     device = steps.device("a")
+    assert device.ids == ()
     assert (device.health, device.reason) == (Health.UNHEALTHY, "HeldAs")
     assert "DevicePluginConfig lab" in device.message
     assert taken(steps) == {NAME}
     assert steps.seen() == {"a": True, "b": True}
+
+
+def test_an_id_that_the_kubelet_has_from_here_stays_listed_unhealthy():
+    steps = Steps()
+    steps.scan(unit("a"), unit("b"))
+    taken(steps, devices=((NAME, "a"),))
+    assert steps.send() == {"a": False, "b": True}
+    steps.scan(unit("b"))
+    assert steps.send() == {"a": False, "b": True}
+    steps.settle({})
+    assert steps.seen() == {"b": True}
+
+
+def test_a_resource_all_of_whose_devices_another_agent_serves_is_not_registered():
+    steps = Steps()
+    taken(steps, devices=((NAME, "a"),))
+    steps.scan(unit("a"))
+    assert steps.table.resources() == ()
+    taken(steps)
+    assert steps.table.resources() == (NAME,)
 
 
 def test_without_a_known_object_the_message_says_another_agent():
