@@ -51,12 +51,12 @@ class Contention:
         hardware = f"{self._who} serves the hardware; {_AFTER}" if key in self.taken.devices else ""
         return self.of_name(key[0]) or hardware
 
-    def not_listed(self, ids: Mapping[Key, Ids], lists: Callable[[str, str], bool]) -> frozenset[Key]:
-        """Devices that another agent lists, maybe under the same id. `lists`: whether an id is in a list here; it
-        stays there.
+    def not_listed(self, ids: Mapping[Key, Ids], must_list: Callable[[str, str], bool]) -> frozenset[Key]:
+        """Devices that another agent lists, maybe under the same id. `must_list`: whether the kubelet has an id from
+        here.
         """
         here = (key for key in self.taken.devices if key in ids)
-        return frozenset(key for key in here if not any(lists(key[0], i) for i in ids[key].current))
+        return frozenset(key for key in here if not any(must_list(key[0], i) for i in ids[key].current))
 
     def names(self) -> Mapping[str, str]:
         """Each taken name, and why it cannot be registered."""

@@ -353,7 +353,7 @@ class DeviceTable:
         self._look_elsewhere()
         if all(map(is_, self._judged_by(), self._judged)):
             return frozenset()
-        elsewhere = self._contention.not_listed(self._ids, self._lists_id)
+        elsewhere = self._contention.not_listed(self._ids, self._must_list)
         self._ids, leaving = lists.share_out(self._ids, elsewhere=elsewhere)
         self._judge(leaving, wall=wall)
         rows = (ListRow(device, self._ids[key], self._standings[key]) for key, device in self._devices.items())
@@ -428,6 +428,11 @@ class DeviceTable:
     def _lists_id(self, name: str, device_id: str) -> bool:
         found = self._lists.get(name)
         return found is not None and device_id in found.owners
+
+    def _must_list(self, name: str, device_id: str) -> bool:
+        """Whether the kubelet has the id from this agent, or gave it to a pod under this name."""
+        usage, key = self._usage, (name, device_id)
+        return self._lists_id(name, device_id) or usage.shown(key) or key in usage.doubts or key in usage.lost.by_key
 
     def _forget_strangers(self) -> None:
         """Once after a start: forgets what an earlier process knew of devices that are neither found nor held."""

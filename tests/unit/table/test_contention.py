@@ -36,6 +36,17 @@ def test_an_id_that_the_kubelet_has_from_here_stays_listed_unhealthy():
     assert steps.seen() == {"b": True}
 
 
+def test_an_id_that_a_pod_has_is_listed_whoever_has_the_lock():
+    steps = Steps()
+    taken(steps, devices=((NAME, "a"), (NAME, "b")))
+    steps.list(held("a"))
+    steps.scan(unit("a"), unit("b"))
+    assert steps.seen() == {"a": False}
+    steps.settle({})
+    steps.scan(unit("a"), unit("b"))
+    assert steps.seen() == {"a": False}, "the kubelet has it from here"
+
+
 def test_a_resource_all_of_whose_devices_another_agent_serves_is_not_registered():
     steps = Steps()
     taken(steps, devices=((NAME, "a"),))
