@@ -92,10 +92,10 @@ def key_of(resource: str) -> str:
     return PREFIX + hashlib.sha256(resource.encode()).hexdigest()[:16]
 
 
-def device_text(unit: Unit, *, exclusive: bool) -> str:
-    """One device as JSON. It takes tens of microseconds, so callers keep it: a pod waits for the answer."""
+def granted(unit: Unit, *, exclusive: bool) -> GrantedDevice:
+    """The device as a container gets it now."""
     given = {node.host_path for node in unit.grants.nodes}
-    device = GrantedDevice(
+    return GrantedDevice(
         id=unit.id,
         entry=unit.entry,
         value=unit.value,
@@ -107,7 +107,11 @@ def device_text(unit: Unit, *, exclusive: bool) -> str:
         numa_node=unit.numa_node,
         parts=unit.parts,
     )
-    return _json(encode(device))
+
+
+def device_text(unit: Unit, *, exclusive: bool) -> str:
+    """One device as JSON. It takes tens of microseconds, so callers keep it: a pod waits for the answer."""
+    return _json(encode(granted(unit, exclusive=exclusive)))
 
 
 class NoteWriter:

@@ -130,6 +130,11 @@ class DeviceTable:
         self._view = self._view.restored(seen)
         return self._settle(now=now, wall=wall)
 
+    def learn_grants(self, others: Iterable[SeenGrant], *, now: float, wall: datetime) -> frozenset[str]:
+        """What other objects' agents have found in the grants of other plugins, and the names of pods."""
+        self._view = self._view.learnt(others)
+        return self._settle(now=now, wall=wall)
+
     def apply_record(self, reading: Reading, *, now: float, wall: datetime) -> frozenset[str]:
         """One look at the kubelet's record."""
         self._view = self._view.read(reading)
@@ -181,7 +186,9 @@ class DeviceTable:
 
     def handed_out(self, resource: str, ids: Sequence[str], *, now: float) -> None:
         """An Allocate gave out these ids; its answer is being sent."""
-        self._view = self._view.handed_out(resource, ids, now=now)
+        owners = self._lists[resource].owners
+        given = (((resource, i), owners[i].granted(i, boot=self._boot)) for i in ids)
+        self._view = self._view.handed_out(given, now=now)
 
     def told(self, resource: str, listed: Sequence[Advertised], *, now: float) -> None:
         """This list was written on the resource's stream: its Unhealthy ids may soon be dropped."""
@@ -404,17 +411,20 @@ class DeviceTable:
         """What is in use under other names, ids and numbers than we list it. It takes long only when something has
         changed.
         """
-        usage = self._usage
-        looked_by = (usage.grants, usage.listing, usage.doubts, usage.lost, self._devices, self._ids)
-        if all(map(is_, looked_by, self._looked_by)):
+        if all(map(is_, self._looks_at(), self._looked_by)):
             return
         present = tuple(device.unit for device in self._devices.values() if device.present and device.exclusive)
+        self._view = self._view.found(holdings.of_other_plugins(self._view.seen, present), boot=self._boot)
         owners = {(key[0], i): self._devices[key].unit for key, own in self._ids.items() for i, _ in own.listed()}
-        found = holdings.elsewhere(usage, owners.get, present, boot=self._boot)
+        found = holdings.elsewhere(self._view, owners.get, boot=self._boot)
         self._elsewhere = self._elsewhere if found == self._elsewhere else found
-        stale = holdings.stale(usage, present, boot=self._boot)
+        stale = holdings.stale(self._usage, present, boot=self._boot)
         self._stale = self._stale if stale == self._stale else stale
-        self._looked_by = looked_by
+        self._looked_by = self._looks_at()
+
+    def _looks_at(self) -> tuple[object, ...]:
+        usage = self._usage
+        return usage.grants, usage.listing, usage.doubts, usage.lost, self._view.seen, self._devices, self._ids
 
     @property
     def _usage(self) -> Usage:

@@ -18,22 +18,41 @@ _NOBODY: Final = ("", "")
 
 
 def with_names(grants: Grants, listing: Listing, before: Iterable[SeenGrant]) -> tuple[SeenGrant, ...]:
-    """The grants with the names of their pods. A name that was known before stays: the uid is the pod's."""
-    names = {seen.grant.pod: (seen.namespace, seen.name) for seen in before if seen.name}
+    """The grants with what was known of them before, and with the names of their pods. A name stays: the uid is the
+    pod's.
+    """
+    known = {seen.grant.where: seen for seen in before}
+    names = {seen.grant.pod: (seen.namespace, seen.name) for seen in known.values() if seen.name}
     for grant in grants.all:
         if grant.pod not in names and (name := _name(grant, listing)) != _NOBODY:
             names[grant.pod] = name
-    return tuple(SeenGrant(grant, *names.get(grant.pod, _NOBODY)) for grant in grants.all)
+    seen = (known.get(grant.where, SeenGrant(grant)) for grant in grants.all)
+    return tuple(
+        SeenGrant(grant, *names.get(grant.pod, _NOBODY), old.devices, old.boot)
+        for grant, old in zip(grants.all, seen, strict=True)
+    )
+
+
+def any_there(seen: Iterable[SeenGrant], grants: Grants) -> bool:
+    """Whether the record has one of these. Then it has not been lost: a kubelet forgets all or nothing."""
+    there = {grant.where for grant in grants.all}
+    return any(one.grant.where in there for one in seen)
 
 
 def lost(before: Iterable[SeenGrant], grants: Grants) -> tuple[SeenGrant, ...]:
-    """What was there in the kubelet's life before, and is not in its record now. The next List decides."""
-    there = {_container(grant) for grant in grants.all}
-    return tuple(seen for seen in before if seen.name and _container(seen.grant) not in there)
+    """Those that the record does not have, each once, if the name of their pod is known. The next List decides."""
+    there = {grant.where for grant in grants.all}
+    return tuple({one.grant.where: one for one in before if one.name and one.grant.where not in there}.values())
 
 
-def still_lost(candidates: Iterable[SeenGrant], listing: Listing) -> tuple[SeenGrant, ...]:
-    """Those whose pod is listed, and has nothing of the resource in that container."""
+def still_lost(candidates: Iterable[SeenGrant], listing: Listing, seen: Iterable[SeenGrant]) -> tuple[SeenGrant, ...]:
+    """Those whose pod is listed and has nothing of the resource in that container.
+
+    `seen`: what the record has. A pod of the same name with another uid there is another pod.
+    """
+    candidates = tuple(candidates)
+    gone = {one.grant.pod for one in candidates}
+    others = {(one.namespace, one.name) for one in seen if one.grant.pod not in gone}
     having = {
         (holder.namespace, holder.pod, holder.container, resource)
         for resource, held in listing.holders.items()
@@ -41,10 +60,11 @@ def still_lost(candidates: Iterable[SeenGrant], listing: Listing) -> tuple[SeenG
         for holder in holders
     }
     return tuple(
-        seen
-        for seen in candidates
-        if (seen.namespace, seen.name) in listing.pods
-        and (seen.namespace, seen.name, seen.grant.container, seen.grant.resource) not in having
+        one
+        for one in candidates
+        if (one.namespace, one.name) in listing.pods
+        and (one.namespace, one.name) not in others
+        and (one.namespace, one.name, one.grant.container, one.grant.resource) not in having
     )
 
 
@@ -56,7 +76,3 @@ def _name(grant: Grant, listing: Listing) -> tuple[str, str]:
         of_id = {(holder.namespace, holder.pod) for holder in held.get(i, ()) if holder.container == grant.container}
         pods = of_id if pods is None else pods & of_id
     return next(iter(pods)) if pods and len(pods) == 1 else _NOBODY
-
-
-def _container(grant: Grant) -> tuple[str, str, str]:
-    return grant.pod, grant.container, grant.resource

@@ -7,7 +7,7 @@ was. Of other answers only the device nodes, and the PCI addresses and UUIDs in 
 
 import dataclasses
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Final, NamedTuple
 
@@ -36,6 +36,11 @@ class Grant:
     note: GrantNote | None = None
     nodes: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
+
+    @property
+    def where(self) -> tuple[str, str, str]:
+        """Which container and resource it is of."""
+        return self.pod, self.container, self.resource
 
 
 class Granted(NamedTuple):
@@ -76,18 +81,20 @@ class Grants:
             (grant.resource, i) for grant in self.all if grant.note and grant.note.owner == owner for i in grant.ids
         )
 
-    def without_note(self) -> Iterator[Grant]:
-        """Answers of other plugins, and of agents that wrote none."""
-        return (grant for grant in self.all if grant.note is None)
-
 
 @dataclass(frozen=True, slots=True)
 class SeenGrant:
-    """A grant with the pod's name, as far as a List has told it; both '' otherwise."""
+    """A grant with the pod's name, as far as a List has told it; both '' otherwise.
+
+    `devices`: of a grant without a note, which of our devices it was found to have, with the numbers of `boot`. That is
+    kept: device nodes may be numbered anew while the pod runs.
+    """
 
     grant: Grant
     namespace: str = ""
     name: str = ""
+    devices: tuple[GrantedDevice, ...] = ()
+    boot: str = ""
 
 
 GRANTS: Final = Section(
@@ -96,6 +103,7 @@ GRANTS: Final = Section(
     version=1,
     what="which hardware containers were last seen with",
     forgotten="hardware that a pod holds may be offered again if the kubelet's own record cannot be read",
+    others_at_start=True,
 )
 
 

@@ -4,16 +4,17 @@ Until they are free they are offered under no other. A note (`allocate.grant`) s
 container got it; of an answer without one, its device nodes, PCI addresses and UUIDs tell which of our devices it has.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field, replace
 from typing import Final, NamedTuple
 
-from device_agent.allocate.grant import GrantedDevice
+from device_agent.allocate.grant import GrantedDevice, granted
 from device_agent.contract.values import dataclass
 from device_agent.select.unit import Unit
 from device_agent.table.device import Device, Key
-from device_agent.table.grants import words_of
+from device_agent.table.grants import Grant, SeenGrant, words_of
 from device_agent.table.hardware import same_hardware
+from device_agent.table.kubelet_view import Found, KubeletView
 from device_agent.table.lists import Ids
 from device_agent.table.usage import Usage
 
@@ -70,36 +71,54 @@ def former(devices: Mapping[Key, Device], ids: Mapping[Key, Ids], usage: Usage) 
     return tuple(found)
 
 
-def elsewhere(usage: Usage, owners: Owners, present: Iterable[Unit], *, boot: str) -> Holdings:
-    """What is in use by the kubelet's record, and is not listed by us as the hardware that it is.
-
-    `present`: the devices that are here and that nobody shares; `boot`: this one.
-    """
-    hardware: dict[tuple[str, str, tuple[str, ...]], tuple[GrantedDevice, list[str]]] = {}
-    nodes: dict[str, NodeHolding] = {}
+def elsewhere(view: KubeletView, owners: Owners, *, boot: str) -> Holdings:
+    """What is in use and is not listed by us as the hardware that it is. `boot`: this one."""
+    usage, found = view.usage, _Found(owners, boot=boot)
     for key in sorted(usage.used()):
-        granted = usage.granted(key)
-        if granted is None or not granted.device.exclusive:
-            continue
-        device, mine = granted.device, owners(key)
-        for path, number in device.nodes.items():
-            nodes.setdefault(path, NodeHolding(key, device))
-            if number and granted.boot == boot:
-                nodes.setdefault(number, NodeHolding(key, device))
-        if mine is None or not same_hardware(mine.hardware, device.hardware):
-            hardware.setdefault((key[0], device.id, device.hardware), (device, []))[1].append(key[1])
-    ours = (
+        of = usage.granted(key)
+        if of is not None:
+            found.add(key, of.device, boot=of.boot)
+    for seen in view.seen:
+        for device in seen.devices:
+            for i in seen.grant.ids[:1]:
+                found.add((seen.grant.resource, i), device, boot=seen.boot)
+    hardware = (
         Holding(device.unit(resource=name, entry=device.entry), in_use_text(name, ids, usage))
-        for (name, _, _), (device, ids) in hardware.items()
+        for (name, _, _), (device, ids) in found.hardware.items()
     )
-    return Holdings((*ours, *_of_other_plugins(usage, owners, tuple(present))), nodes)
+    return Holdings(tuple(hardware), found.nodes)
 
 
-def _of_other_plugins(usage: Usage, owners: Owners, present: tuple[Unit, ...]) -> Iterator[Holding]:
-    """Our devices in answers without a note, found by their nodes and by words in the answer."""
-    grants = tuple(usage.grants.without_note())
+class _Found:
+    """Collects `elsewhere`."""
+
+    def __init__(self, owners: Owners, *, boot: str) -> None:
+        self.hardware: dict[tuple[str, str, tuple[str, ...]], tuple[GrantedDevice, list[str]]] = {}
+        self.nodes: dict[str, NodeHolding] = {}
+        self._owners = owners
+        self._boot = boot
+
+    def add(self, key: Key, device: GrantedDevice, *, boot: str) -> None:
+        """A device that is in use under this id. `boot`: that its nodes' numbers are of."""
+        if not device.exclusive:
+            return
+        for path, number in device.nodes.items():
+            self.nodes.setdefault(path, NodeHolding(key, device))
+            if number and boot == self._boot:
+                self.nodes.setdefault(number, NodeHolding(key, device))
+        mine = self._owners(key)
+        if mine is None or not same_hardware(mine.hardware, device.hardware):
+            self.hardware.setdefault((key[0], device.id, device.hardware), (device, []))[1].append(key[1])
+
+
+def of_other_plugins(seen: Iterable[SeenGrant], present: Sequence[Unit]) -> Found:
+    """Our devices in grants without a note, by their nodes and by words in the answer; known ones are left out.
+
+    `present`: the devices that are here and that nobody shares.
+    """
+    grants = [one.grant for one in seen if one.grant.note is None and not one.devices]
     if not grants:
-        return
+        return {}
     by_word: dict[str, list[Unit]] = {}
     by_node: dict[str, list[Unit]] = {}
     for unit in present:
@@ -107,16 +126,22 @@ def _of_other_plugins(usage: Usage, owners: Owners, present: tuple[Unit, ...]) -
             by_word.setdefault(word, []).append(unit)
         for path in unit.own_nodes:
             by_node.setdefault(path, []).append(unit)
+    found: dict[tuple[str, str, str], tuple[GrantedDevice, ...]] = {}
     for grant in grants:
-        found = [unit for word in sorted(grant.words) for unit in by_word.get(word, ())]
+        units = [unit for word in grant.words for unit in by_word.get(word, ())]
         for path in grant.nodes:
-            units = by_node.get(path, [])
+            at_node = by_node.get(path, [])
             # a node that several devices have tells nothing
-            found += units if all(same_hardware(unit.hardware, units[0].hardware) for unit in units) else ()
-        mine = {owner.hardware for i in grant.ids if (owner := owners((grant.resource, i))) is not None}
-        for unit in {unit.hardware: unit for unit in found}.values():
-            if unit.hardware not in mine:
-                yield Holding(unit, in_use_text(grant.resource, grant.ids, usage))
+            units += at_node if all(same_hardware(unit.hardware, at_node[0].hardware) for unit in at_node) else ()
+        if units:
+            once = {unit.hardware: unit for unit in units}.values()
+            found[grant.where] = tuple(_as_given(unit, grant) for unit in once)
+    return found
+
+
+def _as_given(unit: Unit, grant: Grant) -> GrantedDevice:
+    nodes = {path: number for path, number in unit.own_nodes.items() if path in grant.nodes}
+    return replace(granted(unit, exclusive=True), nodes=nodes)
 
 
 def stale(usage: Usage, present: Iterable[Unit], *, boot: str) -> Mapping[Key, str]:
@@ -128,17 +153,17 @@ def stale(usage: Usage, present: Iterable[Unit], *, boot: str) -> Mapping[Key, s
         nodes.update(dict.fromkeys(unit.own_nodes, unit))
     found: dict[Key, str] = {}
     for key in usage.used():
-        granted = usage.granted(key)
-        if granted is None or not granted.device.exclusive:
+        of = usage.granted(key)
+        if of is None or not of.device.exclusive:
             continue
-        now = next((at[path] for path in granted.device.hardware if path in at), None)
-        for path, number in granted.device.nodes.items():
+        now = next((at[path] for path in of.device.hardware if path in at), None)
+        for path, number in of.device.nodes.items():
             other = nodes.get(path)
-            if other is not None and not same_hardware(other.hardware, granted.device.hardware):
+            if other is not None and not same_hardware(other.hardware, of.device.hardware):
                 found[key] = f"{path}, which its container was given, is now {other.id} of {other.resource}"
             elif now is not None and path not in now.own_nodes:
                 found[key] = f"its container was given {path}; the device is now at {', '.join(now.own_nodes) or '-'}"
-            elif now is not None and granted.boot == boot and _differ(number, now.own_nodes.get(path, "")):
+            elif now is not None and of.boot == boot and _differ(number, now.own_nodes.get(path, "")):
                 found[key] = f"its container was given {path} as {number}; the device is now {now.own_nodes[path]}"
     return found
 

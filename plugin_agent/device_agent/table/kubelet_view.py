@@ -1,13 +1,18 @@
 """All that the kubelet has told of who has what, and what of it must outlive the process. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from device_agent.allocate.grant import GrantedDevice
 from device_agent.contract.values import dataclass
 from device_agent.table import forgotten
-from device_agent.table.grants import Grant, Grants, SeenGrant
+from device_agent.table.device import Key
+from device_agent.table.grants import Grant, Granted, Grants, SeenGrant
 from device_agent.table.holders import Listing
 from device_agent.table.usage import Usage
+
+Found = Mapping[tuple[str, str, str], tuple[GrantedDevice, ...]]
+"""`Grant.where` -> our devices that were found in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,65 +35,100 @@ class Reading:
 class KubeletView:
     """`usage`: what is or may be in use. `seen`: its grants with the names of their pods, for the node store.
 
-    `life`: of the kubelet at the last look at its record. `missing`: grants of the life before that its record does not
-    have; those whose pod runs on are `usage.lost`. `decided`: when the List that decides must have begun, at least.
+    `life`: of the kubelet whose record was read last; `suspected`: of one whose record tells nothing. `missing`: grants
+    of an earlier life that the record does not have; those whose pod runs on are `usage.lost`. `decided`: the List that
+    decides has begun after this. `heard`: what other objects' agents knew when this one started.
     """
 
     usage: Usage = Usage()
     seen: tuple[SeenGrant, ...] = ()
     life: object = None
+    suspected: object = None
     missing: tuple[SeenGrant, ...] = ()
     decided: float = 0.0
+    heard: tuple[SeenGrant, ...] = ()
+
+    # Events
 
     def restored(self, seen: Iterable[SeenGrant]) -> "KubeletView":
         """What an earlier process has seen. It counts until the record has been read."""
-        if self.usage.looked and not self.usage.problem:
-            return self
-        seen = tuple(seen)
-        named = {one.grant.pod: f"{one.namespace}/{one.name}" for one in seen if one.name}
-        usage = replace(self.usage.restored(Grants(tuple(one.grant for one in seen))), names=named)
-        return replace(self, usage=usage, seen=seen)
+        return self if self.life is not None else replace(self, seen=tuple(seen)).until_read()
+
+    def learnt(self, others: Iterable[SeenGrant]) -> "KubeletView":
+        """What other objects' agents have seen."""
+        heard = tuple(others)
+        if self.life is None:
+            return replace(self, heard=heard).until_read()
+        more = {one.grant.where: one for one in heard if one.devices}
+        seen = tuple(one if one.devices else more.get(one.grant.where, one) for one in self.seen)
+        return replace(self, seen=seen, heard=heard)
 
     def listed(self, listing: Listing | None, *, begun: float) -> "KubeletView":
         """One answer of PodResources List, asked for at `begun`."""
-        usage = self.usage.listed(listing, begun=begun)
-        missing = self.missing
+        usage, missing = self.usage.listed(listing, begun=begun), self.missing
         if missing and usage.known and begun >= self.decided:
-            missing = forgotten.still_lost(missing, usage.listing)
-        return self._after(usage, missing)
+            missing = forgotten.still_lost(missing, usage.listing, self.seen)
+        return self.concluded(usage, missing)
 
     def read(self, reading: Reading) -> "KubeletView":
         """One look at the record."""
-        same_life = reading.life == self.life
         if reading.problem:
-            return self.unreadable(reading.problem)
-        if reading.absent and self.usage.grants.all and same_life:
-            return self.unreadable("it is gone; the kubelet writes it again with the next change")
-        grants = Grants(reading.grants)
-        missing = forgotten.lost(self.missing if same_life else (*self.missing, *self.seen), grants)
+            return self._unreadable(reading)
+        grants, missing, decided = Grants(reading.grants), self.missing, self.decided
+        if reading.life != self.life:
+            missing, decided = (*missing, *self.seen), reading.begun
+            if self.life is None and not forgotten.any_there(self.heard, grants):
+                missing = (*missing, *self.heard)
+        missing = forgotten.lost(missing, grants)
         usage = self.usage.read(grants, at=reading.begun, resent=reading.resent)
-        decided = self.decided if same_life else reading.begun
-        return replace(self._after(usage, missing), life=reading.life, decided=decided)
+        return replace(self.concluded(usage, missing), life=reading.life, suspected=reading.life, decided=decided)
 
-    def unreadable(self, problem: str) -> "KubeletView":
-        """The record is there and tells nothing."""
-        usage = self.usage.unreadable(problem)
-        return self if usage is self.usage else replace(self, usage=usage)
-
-    def handed_out(self, resource: str, ids: Iterable[str], *, now: float) -> "KubeletView":
+    def handed_out(self, given: Iterable[tuple[Key, Granted]], *, now: float) -> "KubeletView":
         """An Allocate gave out these ids. A pod waits for it."""
-        usage = self.usage.handed_out(resource, ids, now=now)
-        return KubeletView(usage, self.seen, self.life, self.missing, self.decided)
+        usage = self.usage.handed_out(given, now=now)
+        return KubeletView(usage, self.seen, self.life, self.suspected, self.missing, self.decided, self.heard)
 
-    def _after(self, usage: Usage, missing: tuple[SeenGrant, ...]) -> "KubeletView":
+    def found(self, devices: Found, *, boot: str) -> "KubeletView":
+        """Which of our devices were found in grants without a note."""
+        if not devices:
+            return self
+        seen = tuple(
+            replace(one, devices=devices[one.grant.where], boot=boot) if one.grant.where in devices else one
+            for one in self.seen
+        )
+        return replace(self, seen=seen)
+
+    # What follows
+
+    def until_read(self) -> "KubeletView":
+        """Before the first record: what was seen last, by whichever agent, is in use."""
+        seen = {one.grant.where: one for one in (*self.heard, *self.seen)}.values()
+        usage = self.usage.restored(Grants(tuple(one.grant for one in seen)))
+        return replace(self, usage=replace(usage, names=_names(seen)))
+
+    def _unreadable(self, reading: Reading) -> "KubeletView":
+        """The record tells nothing. A kubelet that starts with it may have forgotten everything."""
+        usage, after = self.usage.unreadable(reading.problem), self
+        if reading.life != self.suspected:
+            known = (*self.missing, *self.seen, *(self.heard if self.life is None else ()))
+            after = replace(self, suspected=reading.life, decided=reading.begun)
+            return after.concluded(usage, forgotten.lost(known, Grants()))
+        return after if usage is self.usage else replace(self, usage=usage)
+
+    def concluded(self, usage: Usage, missing: tuple[SeenGrant, ...]) -> "KubeletView":
+        """With this usage, and with these grants that the kubelet may have forgotten."""
         before, seen = self.usage, self.seen
         if missing != self.missing:
             usage = replace(usage, lost=Grants(tuple(one.grant for one in missing)))
         told = usage.grants is not before.grants or usage.listing is not before.listing
         if usage.looked and (told or missing != self.missing):
-            now = (*forgotten.with_names(usage.grants, usage.listing, seen), *missing)
+            there = forgotten.with_names(usage.grants, usage.listing, (*self.heard, *seen))
+            now = (*there, *(one for one in missing if not forgotten.any_there((one,), usage.grants)))
             if now != seen:
                 seen = now
-                named = {one.grant.pod: f"{one.namespace}/{one.name}" for one in seen if one.name}
-                usage = replace(usage, names=named)
+                usage = replace(usage, names=_names(seen))
         return replace(self, usage=usage, missing=missing, seen=seen)
+
+
+def _names(seen: Iterable[SeenGrant]) -> dict[str, str]:
+    return {one.grant.pod: f"{one.namespace}/{one.name}" for one in seen if one.name}

@@ -12,13 +12,14 @@ from dataclasses import field, replace
 from functools import cached_property
 from typing import Final, NamedTuple
 
-from device_agent.allocate.grant import GrantedId, NoteWriter, device_text
+from device_agent.allocate.grant import GrantedId, NoteWriter, device_text, granted
 from device_agent.allocate.preferred import Place
 from device_agent.allocate.topology import Affinity, Links, affinity, spot_of
 from device_agent.contract.names import replica_id
 from device_agent.contract.values import dataclass
 from device_agent.select.unit import Unit
 from device_agent.table.device import Device, Key, Standing, split_replica
+from device_agent.table.grants import Granted
 from device_agent.table.snapshot import Advertised, Health
 
 
@@ -125,6 +126,11 @@ class ListRow(NamedTuple):
     device: Device
     ids: Ids
     standing: Standing
+
+    def granted(self, device_id: str, *, boot: str) -> Granted:
+        """What a container with one of its ids has."""
+        device = granted(self.device.unit, exclusive=self.device.exclusive)
+        return Granted(device, self.ids.replica(device_id), boot)
 
     def offers(self, device_id: str) -> bool:
         """Whether a listed id of it is Healthy."""

@@ -72,4 +72,5 @@ class GrantMemory:
         self._changed(self._table.restore_grants(own, now=now, wall=wall))
 
     def learn(self, others: tuple[SeenGrant, ...], *, now: float, wall: datetime) -> None:
-        """Nothing: the record has what other objects' agents gave."""
+        """What other objects' agents have found out of grants. The grants themselves are in the record."""
+        self._changed(self._table.learn_grants(others, now=now, wall=wall))

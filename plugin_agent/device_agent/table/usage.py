@@ -40,12 +40,13 @@ _NO_GRANTS: Final = Grants()
 class Doubt(NamedTuple):
     """An id that neither List nor record shows, and that may still be in use. Times are monotonic seconds.
 
-    `last`: when it was handed out, or last shown. `shown`: it has been in List or record. `lacking`: when the first
-    List without it was begun, of those after `last`.
+    `last`: when it was handed out, or last shown. `shown`: it has been in List or record. `granted`: the device, of an
+    id that this process handed out. `lacking`: when the first List without it was begun, of those after `last`.
     """
 
     last: float
     shown: bool
+    granted: Granted | None = None
     lacking: float | None = None
 
 
@@ -103,9 +104,9 @@ class Usage:
         """What an earlier process of this agent knew, until the record has been read."""
         return replace(self, grants=grants) if self.recorded is None else self
 
-    def handed_out(self, resource: str, ids: Iterable[str], *, now: float) -> "Usage":
+    def handed_out(self, given: Iterable[tuple[Key, Granted]], *, now: float) -> "Usage":
         """After an Allocate gave out these ids."""
-        doubts = {**self.doubts, **dict.fromkeys([(resource, i) for i in ids], Doubt(now, shown=False))}
+        doubts = {**self.doubts, **{key: Doubt(now, shown=False, granted=granted) for key, granted in given}}
         # a pod waits: `replace` takes five times as long
         return Usage(
             self.known,
@@ -203,7 +204,8 @@ class Usage:
 
     def granted(self, key: Key) -> Granted | None:
         """Which device an id was when it was given away."""
-        return self.grants.of(key) or self.lost.of(key)
+        doubt = self.doubts.get(key)
+        return (doubt.granted if doubt else None) or self.grants.of(key) or self.lost.of(key)
 
     @property
     def looked(self) -> bool:
