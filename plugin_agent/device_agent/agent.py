@@ -119,6 +119,7 @@ class Agent:
             changed=self._changed,
             told=self._publish_soon,
             lost=self._stop_soon,
+            look=self._look_at_holders,
         )
 
     def _look_at_node(self, roots: Roots) -> None:
@@ -281,15 +282,19 @@ class Agent:
         self._holders.soon()
 
     async def _first_holders(self) -> None:
-        """Asks who holds what, because the first list must have all held ids. The kubelet does not wait long for it."""
+        """Asks who holds what, because the first list must have all held ids."""
+        await self._look_at_holders()
+        self._tasks.keep("holders", self._holders.run)
+        self._tasks.keep("record", self._record.run)
+        self._tasks.keep("settling", self._settling.run)
+
+    async def _look_at_holders(self) -> None:
+        """Asks who holds what. It does not wait long for the kubelet."""
         try:
             async with asyncio.timeout(self._settings.holders_first):
                 await asyncio.gather(self._record.look(), self._holders.ask())
         except TimeoutError:
             self._holders.soon()
-        self._tasks.keep("holders", self._holders.run)
-        self._tasks.keep("record", self._record.run)
-        self._tasks.keep("settling", self._settling.run)
 
     def _scanned(self, scan: Applied) -> None:
         if not self._offering:

@@ -127,6 +127,42 @@ def test_a_device_under_two_names_is_offered_by_one_agent_and_then_by_the_other(
     kubelet.wait_for(GADGET, 3)
 
 
+@pytest.mark.parametrize("uid", [EDGE["CONFIG_UID"], LAB["CONFIG_UID"]], ids=["one object", "two objects"])
+def test_of_two_agents_that_start_at_once_one_serves(node: Node, start: Start, kubelet: Kubelet, uid: str) -> None:
+    node.configure(document(files(WIDGET, WIDGETS)))
+    agents = [start(env=EDGE), start(env={"CONFIG_UID": uid})]
+    ids = kubelet.wait_for(WIDGET, 3)
+    until(lambda: any(a.said("waits for the seat") or a.said("another agent serves the resource name") for a in agents))
+    kubelet.admit("pod", WIDGET, 1)
+    serving = [agent for agent in agents if agent.said("registered")]
+    assert len(serving) == kubelet.registered(WIDGET) == 1
+    serving[0].kill()
+    assert kubelet.wait_for(WIDGET, 3) == ids
+    kubelet.admit("other", WIDGET, 2)
+    assert kubelet.registered(WIDGET) == 2
+
+
+def test_a_device_that_left_one_object_is_offered_by_the_other_when_no_pod_has_it(
+    node: Node, start: Start, kubelet: Kubelet
+) -> None:
+    config = node.root / "lab.json"
+    config.write_text(json.dumps(document(files(WIDGET, "/dev/widget0"))))
+    start(f"--config={config}", env=LAB)
+    kubelet.wait_for(WIDGET, 1)
+    kubelet.admit("pod", WIDGET, 1)
+    node.configure(document(files(GADGET, "/dev/widget0", "/dev/widget1")))
+    second = start(env=EDGE)
+    kubelet.wait_for(GADGET, 1)
+    config.write_text(json.dumps(document(files(WIDGET, "/dev/widget2"))))
+    kubelet.wait_for(WIDGET, 1)
+    until(lambda: len(kubelet.health(WIDGET)) == 2, what="draining")
+    scanned(second)
+    assert len(kubelet.healthy(GADGET)) == 1
+    kubelet.delete("pod")
+    kubelet.wait_for(GADGET, 2)
+    assert kubelet.healthy(GADGET).isdisjoint(kubelet.health(WIDGET))
+
+
 HANGING_LOCKS = """
 import fcntl, pathlib, time
 hang, real = pathlib.Path({hang!r}), fcntl.fcntl

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Final, Protocol, TypeVar
 
@@ -45,6 +45,7 @@ class Seating:
     """Keeps the locks of one agent. `changed`: lists changed. `told`: `waiting` changed.
 
     `lost`: another agent has the seat, and this one serves because the disk gave no answer at its start.
+    `look`: finds out who holds what, before something is offered that another agent served until now.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Seating:
         changed: Callable[[frozenset[str]], None],
         told: Callable[[], None],
         lost: Callable[[], None],
+        look: Callable[[], Awaitable[None]],
     ) -> None:
         self.waiting = ""
         """Why nothing is served yet, or ''."""
@@ -67,6 +69,7 @@ class Seating:
         self._changed = changed
         self._told = told
         self._lost = lost
+        self._look = look
         self._worker = Worker(SECTION)
         self._turn = asyncio.Lock()
         self._wake = asyncio.Event()
@@ -127,6 +130,10 @@ class Seating:
         if taken is None:
             return
         self._held = wanted
+        if (self._taken.names - taken.names) or (self._taken.devices - taken.devices):
+            # the kubelet may still be writing down what the other agent gave out last
+            await asyncio.sleep(self._settings.seat_settle)
+            await self._look()
         if taken != self._taken:
             self._log(taken)
             self._taken = taken

@@ -17,7 +17,7 @@ from device_agent.store.seats import Seats
 
 UID, ANOTHER = "0f6f4a52", "11111111"
 DEV = Wanted(frozenset(["example.com/dev"]))
-FAST = replace(Settings(), seat_retry=0.01, store_retry=0.01, store_wait=5.0)
+FAST = replace(Settings(), seat_retry=0.01, seat_settle=0.01, store_retry=0.01, store_wait=5.0)
 
 
 class Lists:
@@ -39,6 +39,7 @@ class Case:
     def __init__(self, seats: Seats, settings: Settings = FAST) -> None:
         self.lists = Lists()
         self.lost = 0
+        self.looked = 0
         self.seats = seats
         self.seating = Seating(
             seats,
@@ -47,10 +48,15 @@ class Case:
             changed=lambda _: None,
             told=lambda: None,
             lost=self._lose,
+            look=self._look,
         )
 
     def _lose(self) -> None:
         self.lost += 1
+
+    async def _look(self) -> None:
+        assert self.lists.heard[-1], "before the table is told"
+        self.looked += 1
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -103,9 +109,11 @@ async def test_what_another_has_is_told_and_tried_again_until_it_is_free(case: C
     await case.seating.take()
     async with case.seating.secured(DEV):
         assert case.lists.heard == [Taken(DEV.names, by=("lab",))]
+        assert case.looked == 0
     async with running(case.seating.run()):
         rival.close()
         await until(lambda: case.lists.heard[-1] == Taken())
+        assert case.looked == 1
 
 
 async def test_what_is_no_longer_served_is_free_for_others(case: Case, tmp_path: Path):
