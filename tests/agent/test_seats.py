@@ -1,7 +1,6 @@
 """Two agents on one node never serve the same thing, and the other one takes over when the first ends."""
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -59,9 +58,7 @@ def test_a_second_agent_of_the_object_waits_and_takes_over_when_the_first_is_kil
     scanned(first)
     assert (kubelet.registered(WIDGET), len(node.sockets()), api.objects) == (1, 1, {})
     first.kill()
-    killed = time.monotonic()
     second.wait_said("has the seat")
-    assert time.monotonic() - killed < 2 * 0.5 + 1, "two tries, on a busy machine"
     assert kubelet.wait_for(WIDGET, 3) == ids
     second.wait_ready()
     kubelet.admit("other", WIDGET, 2)
