@@ -361,6 +361,7 @@ class Agent:
             settings=self._settings,
             metrics=self._metrics,
             allocatable=self._allocatable.ask,
+            recorded=self._record.of_this_life,
             allocated=self._allocated,
             changed=self._publish_soon,
         )

@@ -20,6 +20,8 @@ _DEVICES: Final = {
     DeviceHealth.UNKNOWN: NodeReason.DEVICES_UNKNOWN,
 }
 """The node's reason for devices that are not Healthy, the worse one first."""
+_SHOWN: Final = 3
+"""Devices that a node's message names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ def reported(status: InventoryStatus, *, clashes: Sequence[EnvClash] = (), fresh
         _not_yet_known(status, state, fresh=fresh)
         or _clashed(status, clashes, state)
         or _health(status, state)
+        or _stale_grants(status, state)
         or _holders_unknown(status, state, fresh=fresh)
         or (Diagnosis(state, NodeReason.SERVING, problem=False) if devices else _nothing(status))
     )
@@ -145,10 +148,23 @@ def _why(device: InventoryDevice) -> str:
 
 
 def _holders_unknown(status: InventoryStatus, state: NodeState, *, fresh: bool) -> Diagnosis | None:
-    if status.pod_resources is not PodResourcesState.UNAVAILABLE or fresh:
+    if fresh:
         return None
-    text = "the kubelet's pod-resources socket gives no answer, so holders are unknown: check agent.kubeletRootDir"
-    return Diagnosis(state, NodeReason.POD_RESOURCES_UNAVAILABLE, text)
+    if status.pod_resources is PodResourcesState.UNAVAILABLE:
+        text = "the kubelet's pod-resources socket gives no answer, so holders are unknown: check agent.kubeletRootDir"
+        return Diagnosis(state, NodeReason.POD_RESOURCES_UNAVAILABLE, text)
+    if status.kubelet_record_error:
+        text = f"the kubelet's record tells nothing: {status.kubelet_record_error}"
+        return Diagnosis(state, NodeReason.KUBELET_RECORD_UNREADABLE, text)
+    return None
+
+
+def _stale_grants(status: InventoryStatus, state: NodeState) -> Diagnosis | None:
+    texts = [f"{d.id} of {d.resource}: {d.stale_grant}" for d in status.devices if d.stale_grant]
+    if not texts:
+        return None
+    more = f"; and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
+    return Diagnosis(state, NodeReason.STALE_GRANT, "; ".join(texts[:_SHOWN]) + more)
 
 
 def _nothing(status: InventoryStatus) -> Diagnosis:

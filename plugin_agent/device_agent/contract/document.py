@@ -38,6 +38,13 @@ class Ownership(StrEnum):
     NONE = "None"
 
 
+class OnStaleGrant(StrEnum):
+    """What becomes of a container whose device nodes lead to other hardware by now, when it starts again."""
+
+    IGNORE = "Ignore"
+    REFUSE = "Refuse"
+
+
 class Policy(StrEnum):
     PACKED = "Packed"
     SPREAD = "Spread"
@@ -260,6 +267,7 @@ class Resource:
     allocation: Allocation = Allocation()
     inject: Inject = Inject()
     health: HealthRules = HealthRules()
+    on_stale_grant: OnStaleGrant = OnStaleGrant.IGNORE
 
 
 @dataclass(frozen=True, slots=True)

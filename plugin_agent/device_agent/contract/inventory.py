@@ -98,7 +98,8 @@ class InventoryDevice:
     """One physical device under one resource name. `id`: the id of its first replica at the kubelet.
 
     `reason`: a word of `reasons.DeviceReason` or of the device's driver, '' for a Healthy device.
-    `since`: when its health last changed.
+    `since`: when its health last changed. `stale_grant`: why a container that has it was given other hardware's device
+    node, or a node that is gone, or ''.
     """
 
     id: str
@@ -112,6 +113,7 @@ class InventoryDevice:
     nodes: tuple[str, ...] = field(default=(), metadata=ABSENT_IF_EMPTY)
     numa_node: int | None = None
     allocated_to: tuple[InventoryHolder, ...] = field(default=(), metadata=ABSENT_IF_EMPTY)
+    stale_grant: str = field(default="", metadata=ABSENT_IF_EMPTY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +132,8 @@ class InventoryStatus:
     """What the agent found and serves.
 
     `config_error`: why the agent cannot use the configuration, or ''. `health_error`: why it cannot keep the devices'
-    health on the node's disk, or ''. `acknowledgement`: the answer to the annotation, '' without one.
+    health on the node's disk, or ''. `kubelet_record_error`: why the kubelet's record tells nothing, or ''.
+    `acknowledgement`: the answer to the annotation, '' without one.
     """
 
     pool_name: str = ""
@@ -139,6 +142,7 @@ class InventoryStatus:
     config_error: str = field(default="", metadata=ABSENT_IF_EMPTY)
     health_error: str = field(default="", metadata=ABSENT_IF_EMPTY)
     acknowledgement: str = field(default="", metadata=ABSENT_IF_EMPTY)
+    kubelet_record_error: str = field(default="", metadata=ABSENT_IF_EMPTY)
     pod_resources: PodResourcesState | None = None
     summary: InventorySummary | None = None
     resources: tuple[InventoryResource, ...] = ()

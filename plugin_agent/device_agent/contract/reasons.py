@@ -301,6 +301,17 @@ class NodeReason(Word):
         "The last check of some devices gave no answer. They are offered as before, and not counted as healthy "
         "(docs/health.md#states).",
     )
+    KUBELET_RECORD_UNREADABLE = (
+        "KubeletRecordUnreadable",
+        "The kubelet's record of what it gave to pods (kubelet_internal_checkpoint) cannot be read, or has a form that "
+        "this agent does not know. Devices are served by PodResources and what was seen last. Use a release that "
+        "supports the node's Kubernetes version, or look at the node's disk.",
+    )
+    STALE_GRANT = (
+        "StaleGrant",
+        "A running pod was given a device node that belongs to other hardware by now, or is gone, because device nodes "
+        "were numbered anew. The message has pod and path. Delete the pod; its successor gets what is there.",
+    )
     POD_RESOURCES_UNAVAILABLE = (
         "PodResourcesUnavailable",
         "The kubelet does not say which pod holds what. Set agent.kubeletRootDir to the kubelet's --root-dir.",

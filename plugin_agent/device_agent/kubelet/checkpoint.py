@@ -11,7 +11,6 @@ The checksum is over Go's own print of the data; nobody outside the kubelet can 
 """
 
 import base64
-import binascii
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -58,7 +57,7 @@ def stamp(directory: Path) -> Stamp | None:
 
 
 def read(directory: Path) -> tuple[Grant, ...] | None:
-    """All that the kubelet has given and not taken back. None: there is no record. It blocks on the disk.
+    """All that the kubelet has given and not taken back; None when there is no file. It blocks on the disk.
 
     Raises:
         RecordError: it cannot be read, or is of a form that is not known here.
@@ -88,20 +87,21 @@ def parse(raw: bytes) -> tuple[Grant, ...]:
         raise RecordError(f"{FILE}: it is no JSON, perhaps torn: {_short(error)}") from error
     try:
         entries = data["Data"]["PodDeviceEntries"]
-        return tuple(_grant(entry) for entry in entries or ())
-    except (KeyError, TypeError, ValueError, AttributeError, binascii.Error, DecodeError) as error:
+        return tuple(_grant(entry) for entry in _list(entries))
+    except (KeyError, TypeError, ValueError, AttributeError, DecodeError) as error:
         raise RecordError(f"{FILE}: its form is not known to this agent: {_short(error)}") from error
 
 
 def _grant(entry: Mapping[str, Any]) -> Grant:
-    resource, by_node = str(entry["ResourceName"]), entry["DeviceIDs"]
-    ids = tuple(sorted({str(i) for ids in (by_node or {}).values() for i in ids or ()}))
+    resource, by_node = _text(entry["ResourceName"]), entry["DeviceIDs"]
+    by_node = {} if by_node is None else by_node
+    ids = tuple(sorted({_text(i) for of_node in by_node.values() for i in _list(of_node)}))
     answer = dp.ContainerAllocateResponse()
     answer.ParseFromString(base64.b64decode(entry["AllocResp"] or "", validate=True))
     note = grant.read_note(answer.annotations.get(grant.key_of(resource), ""))
     return Grant(
-        pod=str(entry["PodUID"]),
-        container=str(entry["ContainerName"]),
+        pod=_text(entry["PodUID"]),
+        container=_text(entry["ContainerName"]),
         resource=resource,
         ids=ids,
         note=note,
@@ -109,6 +109,21 @@ def _grant(entry: Mapping[str, Any]) -> Grant:
         # a note says all; of others the strings tell which hardware is meant
         words=hardware_words((*ids, *_strings(answer))) if note is None else (),
     )
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{type(value).__name__} instead of text")
+    return value
+
+
+def _list(value: object) -> list[Any]:
+    """A slice of Go, which is null where it is empty."""
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise TypeError(f"{type(value).__name__} instead of a list")
+    return value
 
 
 def _strings(answer: dp.ContainerAllocateResponse) -> Iterator[str]:

@@ -16,7 +16,7 @@ import grpc.aio
 
 from device_agent.allocate import answer as injection
 from device_agent.allocate import preferred as allocation
-from device_agent.contract.document import Policy, Resource
+from device_agent.contract.document import OnStaleGrant, Policy, Resource
 from device_agent.kubelet import rpc, sockets
 from device_agent.kubelet.proto import deviceplugin_pb2 as dp
 from device_agent.runtime.errors import AllocationRefused
@@ -47,8 +47,9 @@ def options(entry: Resource) -> dp.DevicePluginOptions:
 
     If each container gets one exclusive device, any free device is as good as another.
     """
+    refuse = entry.on_stale_grant is OnStaleGrant.REFUSE
     matters = entry.sharing.max_per_container != 1 or entry.sharing.shared
-    return dp.DevicePluginOptions(pre_start_required=False, get_preferred_allocation_available=matters)
+    return dp.DevicePluginOptions(pre_start_required=refuse, get_preferred_allocation_available=matters)
 
 
 def device_list(devices: Sequence[Advertised]) -> dp.ListAndWatchResponse:
@@ -316,5 +317,10 @@ class ResourceServer:
             answer.container_responses.add(deviceIDs=ids)
         return answer
 
-    async def _pre_start(self, _: dp.PreStartContainerRequest, _context: _Context) -> dp.PreStartContainerResponse:
+    async def _pre_start(self, request: dp.PreStartContainerRequest, context: _Context) -> dp.PreStartContainerResponse:
+        """Before every start of a container. An error keeps it waiting; the kubelet tries again."""
+        stale = self._table.stale(self.resource, tuple(request.devices_ids))
+        if stale and self._table.entry(self.resource).on_stale_grant is OnStaleGrant.REFUSE:
+            logger.warning("container not started", extra={"resource": self.resource, "error": stale})
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"{stale}; delete the pod")
         return dp.PreStartContainerResponse()

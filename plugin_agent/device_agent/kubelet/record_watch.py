@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 
 NO_DOUBT: Final[frozenset[Key]] = frozenset()
 _HANGS: Final = "the disk does not answer"
+_GONE: Final = f"{checkpoint.FILE}: it was there, and is gone"
 
 
 class RecordWatch:
@@ -46,6 +47,7 @@ class RecordWatch:
         self._stamp: checkpoint.Stamp | None = None
         self._grants: tuple[Grant, ...] | None = None
         self._life: object = None
+        self._heard: object = None
         self._told = ""
 
     async def run(self) -> None:
@@ -60,44 +62,57 @@ class RecordWatch:
         finally:
             self._directory.listen(self, None)
 
+    async def of_this_life(self) -> None:
+        """Delivers the record that this kubelet began with, or why it tells nothing, unless that was done."""
+        if self._directory.life != self._heard:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.record_wait):
+                    await self.look()
+
     async def look(self, *, again: bool = True) -> None:
         """Delivers the record as it is now. `again`: also when it is the file that was read last."""
         async with self._turn:
             begun, life = time.monotonic(), self._directory.life
             try:
-                grants = await self._worker.call(self._read, seconds=self._settings.record_deadline)
+                stamp, grants = await self._worker.call(self._read, seconds=self._settings.record_deadline)
             except (TimeoutError, WorkerBusyError):
-                self._failed(_HANGS, begun=begun)
+                self._failed(_HANGS, begun=begun, life=life)
                 return
             except checkpoint.RecordError as error:
-                self._failed(str(error), begun=begun)
+                self._failed(str(error), begun=begun, life=life)
                 return
-            if grants is self._grants and life == self._life and not again and not self._told:
+            if grants is None:
+                if self._grants and life == self._life:
+                    self._failed(_GONE, begun=begun, life=life)
+                    return
+                grants = ()
+            same = grants is self._grants and life == self._life
+            self._grants, self._stamp, self._life, self._heard = grants, stamp, life, life
+            if same and not again and not self._told:
                 return
-            self._grants, self._life = grants, life
             if self._told:
                 logger.info("the kubelet's record is readable again")
                 self._told = ""
-            self._deliver(
-                Reading(grants=grants or (), absent=grants is None, begun=begun, resent=self._resent(), life=life)
-            )
+            self._deliver(Reading(grants=grants, begun=begun, resent=self._resent(), life=life))
 
-    def _read(self) -> tuple[Grant, ...] | None:
-        """In the thread. The last result itself while the file is the same."""
+    def _read(self) -> tuple[checkpoint.Stamp | None, tuple[Grant, ...] | None]:
+        """In the thread, which changes nothing here: its result may come too late. The file, and what is in it; the
+        last grants themselves while they are the same. (None, None): there is no file.
+        """
+        # looked at before it is read: a file that was replaced meanwhile is read again
+        before, known = self._stamp, self._grants
         stamp = checkpoint.stamp(self._directory.path)
-        if stamp is not None and stamp == self._stamp:
-            return self._grants
-        self._stamp = None
+        if stamp is not None and stamp == before:
+            return stamp, known
         grants = checkpoint.read(self._directory.path)
-        # read before the stamp: a file that was replaced meanwhile is read again
-        self._stamp = stamp
-        return self._grants if grants == self._grants else grants
+        return stamp, known if grants == known else grants
 
-    def _failed(self, problem: str, *, begun: float) -> None:
+    def _failed(self, problem: str, *, begun: float, life: object) -> None:
         if problem != self._told:
             logger.warning("the kubelet's record tells nothing", extra={"error": problem})
             self._told = problem
-        self._deliver(Reading(begun=begun, problem=problem))
+        self._heard = life
+        self._deliver(Reading(begun=begun, life=life, problem=problem))
 
 
 class Settling:
@@ -127,7 +142,10 @@ class Settling:
 
     def stirred(self) -> None:
         """List or record told something new, or ids were handed out."""
-        if self._doubtful() not in (NO_DOUBT, self._tried):
+        doubtful = self._doubtful()
+        if not doubtful:
+            self._tried = NO_DOUBT
+        elif doubtful != self._tried:
             self._wake.set()
 
     async def run(self) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -179,11 +179,13 @@ class Registration:
         settings: Settings,
         metrics: Metrics,
         allocatable: Question,
+        recorded: Callable[[], Awaitable[None]],
         allocated: Callable[[str, tuple[str, ...]], None],
         changed: Callable[[], None],
     ) -> None:
         self.resource = resource
         self._allocatable = allocatable
+        self._recorded = recorded
         self._server = plugin.ResourceServer(
             resource,
             table=table,
@@ -352,6 +354,8 @@ class Registration:
         Raises:
             RegistrationError: another plugin serves the resource.
         """
+        # a kubelet that starts may have forgotten what pods have: these ids must not be in the first list
+        await self._recorded()
         has = await self._allocatable() or {}
         foreign = has.get(self.resource, frozenset()) - {device.id for device in self._table.listed(self.resource)}
         self._found_foreign(foreign)

@@ -93,7 +93,7 @@ def build(snapshot: TableSnapshot, observed: AgentFacts, *, identity: AgentIdent
     excluded, attributes, holders.
     """
     room = _Room(limit - _ENVELOPE)
-    texts = [room.text(t) for t in (observed.config_error, observed.health_error, observed.acknowledgement)]
+    texts = [room.text(t) for t in _texts(observed, snapshot)]
     all_resources = [*(_resource(r, snapshot, observed) for r in snapshot.resources), *_refused(snapshot)]
     resources = room.take(all_resources[:MAX_RESOURCES])
     found = [(r, d) for r in snapshot.resources for d in r.devices]
@@ -108,6 +108,7 @@ def build(snapshot: TableSnapshot, observed: AgentFacts, *, identity: AgentIdent
         config_error=texts[0],
         health_error=texts[1],
         acknowledgement=texts[2],
+        kubelet_record_error=texts[3],
         pod_resources=PodResourcesState.AVAILABLE if snapshot.holders_known else PodResourcesState.UNAVAILABLE,
         summary=_summary(snapshot),
         resources=resources,
@@ -292,7 +293,21 @@ def _device(resource: ResourceState, device: DeviceState) -> InventoryDevice:
         identity=unit.identity,
         nodes=unit.nodes[:MAX_NODES],
         numa_node=unit.numa_node,
+        stale_grant=_clip(_stale(device)),
     )
+
+
+def _stale(device: DeviceState) -> str:
+    """Which pods were given other hardware than they asked for, and what; each text once."""
+    texts = (
+        f"{', '.join(sorted({str(holder) for holder in device.holders.get(i, ())})) or 'a pod'}: {text}"
+        for i, text in device.stale.items()
+    )
+    return "; ".join(dict.fromkeys(texts))
+
+
+def _texts(observed: AgentFacts, snapshot: TableSnapshot) -> tuple[str, ...]:
+    return observed.config_error, observed.health_error, observed.acknowledgement, snapshot.record_problem
 
 
 def _excluded(device: Excluded) -> InventoryExclusion:

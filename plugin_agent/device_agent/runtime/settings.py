@@ -56,6 +56,8 @@ class Settings:
     """Pause after RESOURCE_EXHAUSTED: all clients of the node share the rate limit."""
     record_coalesce: float = 0.01
     """A burst of changes in the kubelet's directory is one look at its record."""
+    record_wait: float = 1.0
+    """How long a registration waits for the record of a kubelet that has just started."""
     record_deadline: float = 5.0
     """A disk that takes longer to give the record is told; it is tried again at the next change."""
     settle_first: float = 1.0

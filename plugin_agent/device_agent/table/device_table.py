@@ -8,10 +8,10 @@ The table is the only writer. Its state consists of frozen values. Each rule is 
 module beside it:
 
     presence    a scan             -> devices (`device.Device`) and their ids (`lists.Ids`)
-    usage       List, Allocate     -> what may be in use (`usage.Usage`)
+    usage       List, the record   -> what may be in use (`usage.Usage`)
     retention   told, usage        -> ids that may be dropped: never one that may be allocated
-    adoption    usage, claims      -> devices for ids that are in use and in no list
-    holdings    usage, claims      -> hardware in use under another name or id
+    adoption    usage              -> devices for ids that are in use and in no list
+    holdings    usage              -> hardware in use under another name or id
     contention  devices            -> what needs a lock; which of it other live agents have
     gone        selection, entries -> why a device is no longer offered
     offering    all of these       -> how each device stands (`device.Standing`)
@@ -60,6 +60,8 @@ from device_agent.table.usage import Usage
 
 NO_FAULTS: Final[Mapping[str, FaultRule]] = {}
 """For a node without a driver library."""
+_NOTHING_ELSEWHERE: Final = Holdings()
+_NOTHING_STALE: Final[Mapping[Key, str]] = {}
 
 
 class DeviceTable:
@@ -93,10 +95,10 @@ class DeviceTable:
         self._told: Mapping[str, Told] = {}
         self._conditions = Conditions(fault_rules)
         self._health_turn = 0
-        self._elsewhere = Holdings()
+        self._elsewhere = _NOTHING_ELSEWHERE
         self._contention = Contention()
         self._wanted: tuple[object, Wanted] = (None, Wanted())
-        self._stale: Mapping[Key, str] = {}
+        self._stale = _NOTHING_STALE
         self._looked_by: tuple[object, ...] = (None,)
         self._links: Links = {}
         self._links_of: Mapping[str, Links] = {}
@@ -354,9 +356,10 @@ class DeviceTable:
         changed.
         """
         self._let_go(now=now)
-        if self._scanned and self._usage.known:
+        if self._scanned:
             self._adopt(now=now)
-            self._forget_strangers()
+            if self._usage.known:
+                self._forget_strangers()
         self._look_elsewhere()
         if all(map(is_, self._judged_by(), self._judged)):
             return frozenset()
@@ -413,6 +416,11 @@ class DeviceTable:
         """
         if all(map(is_, self._looks_at(), self._looked_by)):
             return
+        usage = self._usage
+        if not (self._view.seen or usage.grants.all or usage.lost.all or usage.doubts):
+            self._elsewhere, self._stale = _NOTHING_ELSEWHERE, _NOTHING_STALE
+            self._looked_by = self._looks_at()
+            return
         present = tuple(device.unit for device in self._devices.values() if device.present and device.exclusive)
         self._view = self._view.found(holdings.of_other_plugins(self._view.seen, present), boot=self._boot)
         owners = {(key[0], i): self._devices[key].unit for key, own in self._ids.items() for i, _ in own.listed()}
@@ -424,7 +432,8 @@ class DeviceTable:
 
     def _looks_at(self) -> tuple[object, ...]:
         usage = self._usage
-        return usage.grants, usage.listing, usage.doubts, usage.lost, self._view.seen, self._devices, self._ids
+        grants = (usage.grants, usage.past, usage.lost, self._view.seen)
+        return *grants, usage.listing, usage.doubts, self._devices, self._ids
 
     @property
     def _usage(self) -> Usage:

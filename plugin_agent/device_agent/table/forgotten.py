@@ -19,7 +19,7 @@ _NOBODY: Final = ("", "")
 
 def with_names(grants: Grants, listing: Listing, before: Iterable[SeenGrant]) -> tuple[SeenGrant, ...]:
     """The grants with what was known of them before, and with the names of their pods. A name stays: the uid is the
-    pod's.
+    pod's. `listing`: of a List that was begun after the grants were read.
     """
     known = {seen.grant.where: seen for seen in before}
     names = {seen.grant.pod: (seen.namespace, seen.name) for seen in known.values() if seen.name}

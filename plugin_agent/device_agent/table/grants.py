@@ -38,6 +38,11 @@ class Grant:
     words: tuple[str, ...] = ()
 
     @property
+    def keys(self) -> tuple[Key, ...]:
+        """(resource, id) of each."""
+        return tuple((self.resource, i) for i in self.ids)
+
+    @property
     def where(self) -> tuple[str, str, str]:
         """Which container and resource it is of."""
         return self.pod, self.container, self.resource
@@ -87,7 +92,7 @@ class SeenGrant:
     """A grant with the pod's name, as far as a List has told it; both '' otherwise.
 
     `devices`: of a grant without a note, which of our devices it was found to have, with the numbers of `boot`. That is
-    kept: device nodes may be numbered anew while the pod runs.
+    kept: device nodes may be numbered anew while the pod runs. `lost`: the kubelet has forgotten it (`forgotten`).
     """
 
     grant: Grant
@@ -95,6 +100,7 @@ class SeenGrant:
     name: str = ""
     devices: tuple[GrantedDevice, ...] = ()
     boot: str = ""
+    lost: bool = False
 
 
 GRANTS: Final = Section(

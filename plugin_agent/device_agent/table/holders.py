@@ -1,10 +1,13 @@
 """Who holds which device, by one answer of the kubelet's PodResources service. Only values."""
 
+import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from device_agent.contract.values import dataclass
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclasses.dataclass(frozen=True, slots=True, order=True)
 class Holder:
     """One container that has a device. PodResources gives no pod uid: a pod of the same name may be another one."""
 

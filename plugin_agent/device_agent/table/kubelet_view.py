@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Final
 
 from device_agent.allocate.grant import GrantedDevice
 from device_agent.contract.values import dataclass
@@ -11,6 +12,8 @@ from device_agent.table.grants import Grant, Granted, Grants, SeenGrant
 from device_agent.table.holders import Listing
 from device_agent.table.usage import Usage
 
+_NO_LISTING: Final = Listing()
+
 Found = Mapping[tuple[str, str, str], tuple[GrantedDevice, ...]]
 """`Grant.where` -> our devices that were found in it."""
 
@@ -19,12 +22,11 @@ Found = Mapping[tuple[str, str, str], tuple[GrantedDevice, ...]]
 class Reading:
     """One look at the kubelet's record, begun at `begun` (monotonic seconds).
 
-    `absent`: there is none, as before the first allocation. `resent`: when one of our lists was last sent. `life`: of
-    the kubelet. `problem`: why the record tells nothing, or ''.
+    `resent`: when one of our lists was last sent. `life`: of the kubelet. `problem`: why the record tells nothing, or
+    ''.
     """
 
     grants: tuple[Grant, ...] = ()
-    absent: bool = False
     begun: float = 0.0
     resent: float | None = None
     life: object = None
@@ -77,8 +79,9 @@ class KubeletView:
         grants, missing, decided = Grants(reading.grants), self.missing, self.decided
         if reading.life != self.life:
             missing, decided = (*missing, *self.seen), reading.begun
-            if self.life is None and not forgotten.any_there(self.heard, grants):
-                missing = (*missing, *self.heard)
+            if self.life is None:
+                whole = forgotten.any_there(self.heard, grants)
+                missing = (*missing, *(one for one in self.heard if one.lost or not whole))
         missing = forgotten.lost(missing, grants)
         usage = self.usage.read(grants, at=reading.begun, resent=reading.resent)
         return replace(self.concluded(usage, missing), life=reading.life, suspected=reading.life, decided=decided)
@@ -120,10 +123,18 @@ class KubeletView:
         before, seen = self.usage, self.seen
         if missing != self.missing:
             usage = replace(usage, lost=Grants(tuple(one.grant for one in missing)))
-        told = usage.grants is not before.grants or usage.listing is not before.listing
+        # a List from before the record may show who had an id before
+        listing = usage.listing if (usage.begun or 0.0) > (usage.recorded or 0.0) else _NO_LISTING
+        told = (
+            usage.grants is not before.grants
+            or usage.past is not before.past
+            or usage.listing is not before.listing
+            or (listing is not _NO_LISTING and any(not one.name for one in seen))
+        )
         if usage.looked and (told or missing != self.missing):
-            there = forgotten.with_names(usage.grants, usage.listing, (*self.heard, *seen))
-            now = (*there, *(one for one in missing if not forgotten.any_there((one,), usage.grants)))
+            used = Grants((*usage.grants.all, *usage.past.all))
+            there = forgotten.with_names(used, listing, (*self.heard, *seen))
+            now = (*there, *(replace(one, lost=True) for one in forgotten.lost(missing, used)))
             if now != seen:
                 seen = now
                 usage = replace(usage, names=_names(seen))

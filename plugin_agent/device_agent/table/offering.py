@@ -87,7 +87,7 @@ class Judgement:
 
     def _having(self, name: str, ids: Iterable[str]) -> str:
         """For an admin: who has ids that the kubelet takes for free, and what to do."""
-        who = ", ".join(sorted({who for i in ids for who in self.usage.who(name, i)}))
+        who = ", ".join(sorted({who for i in ids for who in self.usage.forgotten_holders(name, i)}))
         return f"{who} has it; delete the pod, its successor is known to the kubelet"
 
     def _withheld(self, key: Key, ids: Ids, *, keep: int) -> frozenset[str]:

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 from device_agent.contract.values import dataclass
 from device_agent.table.device import Key
-from device_agent.table.grants import Granted, Grants
+from device_agent.table.grants import Grant, Granted, Grants
 from device_agent.table.holders import Holder, Holders, Listing
 
 NOT_READ: Final = "it has not been read yet"
@@ -58,7 +58,8 @@ class Usage:
     `known`: the last question to PodResources was answered. `begun`: when the List that counts was begun.
     `grants`: of the last record that could be read. `recorded`: when that was. `problem`: why it cannot be read now,
     or ''. `doubts`: ids that neither shows. `lost`: what running pods have and the kubelet has forgotten (`forgotten`).
-    `names`: uid of a pod -> its namespace and name, as far as a List has told them.
+    `names`: uid of a pod -> its namespace and name, as far as a List has told them. `past`: grants that the record has
+    no longer, of ids that are not free yet.
     """
 
     known: bool = False
@@ -70,6 +71,7 @@ class Usage:
     doubts: Mapping[Key, Doubt] = field(default_factory=dict)
     lost: Grants = _NO_GRANTS
     names: Mapping[str, str] = field(default_factory=dict)
+    past: Grants = _NO_GRANTS
 
     # Events
 
@@ -83,10 +85,10 @@ class Usage:
             return self
         listing = self.listing if listing == self.listing else listing
         after = replace(self, known=True, begun=begun, listing=listing)
-        last = max(self.begun or begun, self.recorded or begun)
+        last = max(self.begun or 0.0, self.recorded or 0.0)
         gone = (key for key in self.listed_keys() if not after.shown(key))
         doubts = {**{key: Doubt(last, shown=True) for key in gone}, **self.doubts}
-        return after.with_doubts(doubts, read=None, resent=None)
+        return after.with_doubts(doubts, read=None, resent=None).keeping(())
 
     def read(self, grants: Grants, *, at: float, resent: float | None) -> "Usage":
         """After the record was read, which was begun at `at`. `resent`: when one of our lists was last sent."""
@@ -94,7 +96,8 @@ class Usage:
         after = replace(self, grants=grants, recorded=at, problem="")
         gone = (key for key in self.grants.by_key if not after.shown(key)) if grants is not self.grants else ()
         doubts = {**{key: Doubt(self.recorded or at, shown=True) for key in gone}, **self.doubts}
-        return after.with_doubts(doubts, read=at, resent=resent)
+        before = self.grants.all if grants is not self.grants else ()
+        return after.with_doubts(doubts, read=at, resent=resent).keeping(before)
 
     def unreadable(self, problem: str) -> "Usage":
         """The record is there and tells nothing. What it told last counts until it can be read again."""
@@ -118,6 +121,7 @@ class Usage:
             doubts,
             self.lost,
             self.names,
+            self.past,
         )
 
     def with_doubts(self, doubts: Mapping[Key, Doubt], *, read: float | None, resent: float | None) -> "Usage":
@@ -129,6 +133,16 @@ class Usage:
                 if not self._free(key, after, read=read, resent=resent):
                     left[key] = after
         return self if left == self.doubts else replace(self, doubts=left)
+
+    def keeping(self, before: tuple[Grant, ...]) -> "Usage":
+        """`before`: grants of the record until now."""
+        there, left = self.grants.by_key, (*self.past.all, *before)
+        kept = tuple(
+            grant
+            for grant in left
+            if any(key not in there and (key in self.doubts or self._in_list(key)) for key in grant.keys)
+        )
+        return self if kept == self.past.all else replace(self, past=Grants(kept))
 
     def _lacking(self, key: Key, doubt: Doubt) -> Doubt:
         new = doubt.lacking is None and self.begun is not None and self.begun > doubt.last and not self._in_list(key)
@@ -178,9 +192,11 @@ class Usage:
         if named := self.holders_of(resource, device_id):
             return tuple(str(holder) for holder in named)
         key = (resource, device_id)
-        grants = self.grants.by_key.get(key) or self.lost.by_key.get(key, ())
-        names = (self.names.get(grant.pod, f"the pod with uid {grant.pod}") for grant in grants)
-        return tuple(dict.fromkeys(names))
+        return self._pods(self.grants.by_key.get(key) or self.past.by_key.get(key) or self.lost.by_key.get(key, ()))
+
+    def forgotten_holders(self, resource: str, device_id: str) -> tuple[str, ...]:
+        """For an admin: the pods that have the id without the kubelet's knowledge."""
+        return self._pods(self.lost.by_key.get((resource, device_id), ()))
 
     def shown(self, key: Key) -> bool:
         """Whether the last List or the record has the id."""
@@ -205,7 +221,7 @@ class Usage:
     def granted(self, key: Key) -> Granted | None:
         """Which device an id was when it was given away."""
         doubt = self.doubts.get(key)
-        return (doubt.granted if doubt else None) or self.grants.of(key) or self.lost.of(key)
+        return (doubt.granted if doubt else None) or self.grants.of(key) or self.past.of(key) or self.lost.of(key)
 
     @property
     def looked(self) -> bool:
@@ -216,6 +232,10 @@ class Usage:
     def left_over(self) -> frozenset[Key]:
         """Ids in the record that the last List lacks: of ended pods until the next write, or of init containers."""
         return frozenset(key for key in self.grants.by_key if not self._in_list(key))
+
+    def _pods(self, grants: Iterable[Grant]) -> tuple[str, ...]:
+        names = (self.names.get(grant.pod, f"the pod with uid {grant.pod}") for grant in grants)
+        return tuple(dict.fromkeys(names))
 
     def _in_list(self, key: Key) -> bool:
         return bool(self.holders_of(*key))

@@ -142,7 +142,7 @@ def roots() -> Iterator[Roots]:
 def serve(document: Document, roots: Roots) -> None:
     """Does everything that the agent does with a document, without sockets."""
     scanner = Scanner(roots)
-    selection = select(document, scanner.scan(document), exists=scanner.exists)
+    selection = select(document, scanner.scan(document), dev=scanner.device_nodes())
     table = DeviceTable(document)
     wall = datetime(2026, 1, 1, tzinfo=UTC)
     table.apply_selection(selection, now=1.0, wall=wall)

@@ -449,14 +449,15 @@ def test_a_plain_file_in_a_live_dev_is_no_device(host: HostTreeBuilder):
     assert null.name == "null"
     assert typo.left_out == ("NotADevice", "/dev/typo is neither a device node nor a directory that holds one")
     assert findings.errors == ()
-    assert not Scanner(host.roots).exists("/dev/typo")
-    assert Scanner(host.roots).exists("/dev/null")
+    dev = Scanner(host.roots).device_nodes()
+    assert (dev.exists("/dev/typo"), dev.exists("/dev/null")) == (False, True)
+    assert [dev.number(path) for path in ("/dev/null", "/dev/typo", "/dev/nope")] == ["char/1:3", "", ""]
 
 
 def test_a_companion_may_be_a_node_a_link_to_one_or_a_directory(host: HostTreeBuilder):
     host.node("dri/card0")
     host.dev_link("gpu", "dri/card0")
-    exists = Scanner(host.roots).exists
+    exists = Scanner(host.roots).device_nodes().exists
     assert [exists(p) for p in ("/dev/dri/card0", "/dev/gpu", "/dev/dri", "/dev/nope", "/dev/gpu/x")] == [
         True,
         True,

@@ -42,6 +42,7 @@ async def test_refusals_are_tried_again_ever_more_slowly(tmp_path: Path, monkeyp
         settings=Settings(retry_first=0.5, retry_max=4.0),
         metrics=Metrics(version=""),
         allocatable=nothing,
+        recorded=nothing,
         allocated=lambda *_: None,
         changed=lambda: None,
     )

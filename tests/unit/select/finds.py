@@ -8,7 +8,7 @@ from device_agent.contract.document import Document, parse_resource
 from device_agent.discovery.iommu import IommuGroups
 from device_agent.discovery.pci import with_group
 from device_agent.discovery.sysfs_tree import PciFunction
-from device_agent.select.found import Findings, FoundDevice
+from device_agent.select.found import DeviceNodes, Findings, FoundDevice
 from device_agent.select.selection import select
 from device_agent.select.unit import Selection
 
@@ -106,6 +106,7 @@ def selection(
     *pairs: tuple[dict[str, Any], Sequence[Sequence[FoundDevice]]],
     members: Iterable[FoundDevice] | None = None,
     exists: Callable[[str], bool] = lambda _path: True,
+    number: Callable[[str], str] = lambda _path: "",
     held: frozenset[str] = frozenset(),
 ) -> Selection:
     """Selects from (resource entry, finds per source). `members`: all PCI functions of the node; None: those
@@ -115,7 +116,8 @@ def selection(
     node = everything if members is None else tuple(members)
     by_entry = tuple(tuple(grouped(finds, members=node) for finds in found) for _, found in pairs)
     findings = Findings(by_entry=by_entry)
-    return select(documented(*(e for e, _ in pairs)), findings, exists=exists, held=held)
+    dev = DeviceNodes(exists=exists, number=number)
+    return select(documented(*(e for e, _ in pairs)), findings, dev=dev, held=held)
 
 
 def ids(selected: Selection) -> list[tuple[str, str]]:

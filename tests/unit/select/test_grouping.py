@@ -1,5 +1,7 @@
 """Which finds become one device, and its name."""
 
+import dataclasses
+
 import pytest
 from device_agent.contract.inventory import Identity
 from device_agent.select.found import FoundDevice
@@ -45,6 +47,21 @@ def test_finds_with_the_same_unit_are_one_device_with_all_nodes_and_any_problem(
     assert camera.hardware == ("devices/m", "devices/virtual/tty/video0", "devices/virtual/tty/video1")
     assert camera.numa_node == 1
     assert camera.identity is Identity.STABLE
+
+
+def test_a_unit_has_the_own_nodes_of_all_its_finds_with_their_numbers():
+    numbers = {"/dev/video0": "char/81:0", "/dev/video1": "char/81:1", "/dev/shared": "char/10:1"}
+    parts = [
+        dataclasses.replace(
+            sysfs(f"video{n}", nodes=[f"/dev/video{n}", "/dev/shared"], usb__port="1-4"),
+            shared_nodes=frozenset({"/dev/shared"}),
+        )
+        for n in range(3)
+    ]
+    (camera,) = selection(
+        (entry("camera", "sysfs", unit="usb.port"), [parts]), number=lambda path: numbers.get(path, "")
+    ).units
+    assert camera.own_nodes == {"/dev/video0": "char/81:0", "/dev/video1": "char/81:1", "/dev/video2": ""}
 
 
 def test_unit_node_makes_one_device_of_all_finds():

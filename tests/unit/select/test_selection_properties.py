@@ -8,7 +8,7 @@ from typing import Any
 from device_agent.contract import names
 from device_agent.contract.document import Document, Ownership
 from device_agent.contract.template import parse_template
-from device_agent.select.found import Findings, FoundDevice
+from device_agent.select.found import DeviceNodes, Findings, FoundDevice
 from device_agent.select.selection import select
 from device_agent.select.unit import Selection
 from hypothesis import given, settings
@@ -122,7 +122,7 @@ def cases(draw: st.DrawFn) -> tuple[Document, Findings]:
 
 
 def chosen(document: Document, findings: Findings, **more: Any) -> Selection:
-    return select(document, findings, exists=lambda _path: True, **more)
+    return select(document, findings, dev=DeviceNodes(exists=lambda _path: True), **more)
 
 
 @given(cases())

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from device_agent.store.node_store import DIRECTORY, NodeStore
-from device_agent.store.section import Others, Section
+from device_agent.store.section import Section
 
 UID, ANOTHER, THIRD = "0f6f4a52", "11111111", "22222222"
 BOOT = "this"
@@ -19,11 +19,8 @@ class Note:
     shared: str = "yes"
 
 
-NOTES: Final = Section(
-    name="notes", item=Note, version=1, what="the notes", forgotten="notes are forgotten", others=Others.ALWAYS
-)
-OWN_NOTES: Final = replace(NOTES, others=Others.NEVER)
-FIRST_NOTES: Final = replace(NOTES, others=Others.AT_START)
+NOTES: Final = Section(name="notes", item=Note, version=1, what="the notes", forgotten="notes are forgotten")
+FIRST_NOTES: Final = replace(NOTES, others_at_start=True)
 
 
 def notes(*texts: str) -> tuple[Note, ...]:

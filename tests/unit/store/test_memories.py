@@ -6,21 +6,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-from device_agent.contract.names import replica_id
 from device_agent.health.memory import HEALTH, lasting
 from device_agent.health.watchlist import Record
 from device_agent.runtime.settings import Settings
 from device_agent.store.keeper import Keeper
 from device_agent.store.node_store import KeptFile, NodeStore
 from device_agent.store.section import Section
-from device_agent.table.claims import CLAIMS, Claim
-from device_agent.table.holders import Holders
-from device_agent.table.memory import ClaimMemory, HealthMemory
+from device_agent.table.grants import GRANTS, SeenGrant
+from device_agent.table.memory import GrantMemory, HealthMemory
 from unit.health.gpus import Gpus, gpu, gpu_resource, new_table
 from unit.health.news import RESET_XID
-from unit.store.kept import ANOTHER, THIRD, UID, store
-from unit.table.samples import NAME, OTHER, Steps, document, held, resource, selection, unit, wall
+from unit.store.kept import ANOTHER, UID, store
+from unit.table.samples import NAME, OTHER, Steps, held, resource, selection, unit, wall
 
 QUICK = Settings(store_wait=0.05, store_deadline=0.1, store_retry=0.02)
 
@@ -116,103 +113,101 @@ async def test_a_slow_disk_at_the_start_loses_no_failure(tmp_path: Path) -> None
     running.cancel()
 
 
-# Claims
+# Grants
 
 
-def claims(*names: str, name: str = NAME) -> tuple[Claim, ...]:
-    return tuple(Claim.of(unit(device, name=name), exclusive=True) for device in names)
+def seen(device: str, *, pod: str = "pod-old") -> tuple[SeenGrant, ...]:
+    """What an earlier process saw: a pod has the device."""
+    before = Steps()
+    before.scan(unit(device))
+    return (SeenGrant(before.grant(device), "default", pod),)
 
 
-class ClaimProcess:
+class GrantProcess:
     def __init__(self, disk: NodeStore, *, settings: Settings | None = None) -> None:
         self.steps = Steps(resource(), resource(OTHER))
-        self.asked = 0
         self.changed: list[frozenset[str]] = []
-        self.memory = ClaimMemory(self.steps.table, changed=self.changed.append, ask=self._ask)
-        self.keeper = Keeper(disk, CLAIMS, self.memory, settings=settings or Settings(), told=lambda _: None)
-
-    def _ask(self) -> None:
-        self.asked += 1
-
-    async def write_ahead(self, *units: Any) -> None:
-        claimed = document(resource(), resource(OTHER)), selection(*units)
-        await self.keeper.write_ahead(lambda: self.memory.claim(*claimed))
-
-    async def scan(self, *units: Any) -> None:
-        await self.write_ahead(*units)
-        self.steps.scan(*units)
+        memory = GrantMemory(self.steps.table, changed=self.changed.append)
+        self.keeper = Keeper(disk, GRANTS, memory, settings=settings or Settings(), told=lambda _: None)
 
 
-async def test_new_devices_are_written_before_they_are_offered(tmp_path: Path) -> None:
-    process = ClaimProcess(store(tmp_path))
+RENAMED = unit("x", name=OTHER, hardware="devices/old")
+TORN = "kubelet_internal_checkpoint: it is no JSON"
+
+
+async def test_the_last_grants_count_after_a_restart_until_the_record_is_read(tmp_path: Path) -> None:
+    store(tmp_path).write(GRANTS, seen("old"))
+    process = GrantProcess(store(tmp_path))
     await process.keeper.recall()
-    await process.write_ahead(unit("a"))
-    assert [claim.id for claim in store(tmp_path).read(CLAIMS).items] == ["a"]
-    assert process.steps.table.resources() == ()
-
-
-async def test_names_of_other_objects_make_pod_resources_be_asked_soon(tmp_path: Path) -> None:
-    process = ClaimProcess(store(tmp_path))
-    await process.keeper.recall()
-    await process.scan(unit("a"))
-    assert process.asked == 0
-    store(tmp_path, ANOTHER).write(CLAIMS, claims("z", name="example.net/z"))
-    for _ in range(2):
-        await process.scan(unit("a"))
-        assert process.asked == 1
-    assert process.steps.table.could_serve("example.net/z")
-
-
-async def test_if_two_files_have_the_same_id_the_newer_file_counts(tmp_path: Path) -> None:
-    for uid, hardware in ((ANOTHER, "devices/first"), (THIRD, "devices/second")):
-        store(tmp_path, uid).write(
-            CLAIMS, (Claim.of(unit("z", name="example.net/z", hardware=hardware), exclusive=True),)
-        )
-    process = ClaimProcess(store(tmp_path))
-    await process.keeper.recall()
-    process.steps.list(held("z", name="example.net/z"))
-    await process.scan(unit("x", hardware="devices/first"), unit("y", hardware="devices/second"))
-    assert process.steps.seen() == {"x": True, "y": False}
-
-
-async def test_a_pod_on_hardware_of_an_earlier_process_is_known_when_a_slow_disk_is_read(tmp_path: Path) -> None:
-    disk = SlowDisk(tmp_path)
-    disk.write(CLAIMS, claims("old"))
-    process = ClaimProcess(disk, settings=QUICK)
-    await process.keeper.recall()
-    renamed = unit("x", name=OTHER, hardware="devices/old")
-    await process.scan(renamed)
-    process.steps.list(held("old"))
-    assert process.steps.seen(OTHER) == {"x": True}
-    disk.spins.set()
-    running = asyncio.create_task(process.keeper.run())
-    await until(lambda: [claim.id for claim in store(tmp_path).read(CLAIMS).items] == ["old", "x"])
-    running.cancel()
-    process.steps.list(held("old"))
+    process.steps.record(problem=TORN)
+    process.steps.list({})  # such as an init container's
+    process.steps.scan(RENAMED)
     assert process.steps.seen(OTHER) == {"x": False}
     assert process.steps.device("x", name=OTHER).reason == "HeldAs"
+    assert "default/pod-old" in process.steps.device("x", name=OTHER).message
+    process.steps.record()
+    process.steps.settle()
+    assert process.steps.seen(OTHER) == {"x": True}
 
 
-LONG = "x" * 63
-"""Its replicas' ids are cut, so they do not show whose they are."""
+async def test_what_a_slow_disk_gives_late_counts_only_while_the_record_tells_nothing(tmp_path: Path) -> None:
+    for problem, offered in ((TORN, False), ("", True)):
+        disk = SlowDisk(tmp_path)
+        disk.write(GRANTS, seen("old"))
+        process = GrantProcess(disk, settings=QUICK)
+        await process.keeper.recall()
+        process.steps.record(problem=problem)
+        process.steps.list({})
+        process.steps.scan(RENAMED)
+        assert process.steps.seen(OTHER) == {"x": True}
+        disk.spins.set()
+        running = asyncio.create_task(process.keeper.run())
+        await until(lambda process=process: bool(process.changed))
+        running.cancel()
+        assert process.steps.seen(OTHER) == {"x": offered}
 
 
-@pytest.mark.parametrize(
-    ("holders", "used"),
-    [
-        (None, True),
-        ({}, False),
-        ({NAME: {LONG: ()}}, False),
-        (held(LONG), True),
-        (held(replica_id(LONG, 1)), True),
-        (held(replica_id(LONG, 2)), False),
-        (held(LONG, name=OTHER), False),
-    ],
-)
-async def test_a_claim_is_in_use_while_a_pod_has_one_of_its_ids_or_holders_are_unknown(
-    tmp_path: Path, holders: Holders | None, *, used: bool
-) -> None:
-    process = ClaimProcess(store(tmp_path))
-    process.steps.list(holders)
-    claim = Claim.of(unit(LONG, replicas=2), exclusive=True)
-    assert process.memory.in_use()(claim) is used
+async def test_what_the_record_shows_is_kept_with_the_pods_name(tmp_path: Path) -> None:
+    process = GrantProcess(store(tmp_path))
+    await process.keeper.recall()
+    running = asyncio.create_task(process.keeper.run())
+    process.steps.scan(unit("a"))
+    grant = process.steps.grant("a")
+    process.steps.record(grant)
+    process.keeper.stirred()
+    await until(lambda: store(tmp_path).read(GRANTS).items == (SeenGrant(grant),))
+    process.steps.list(held("a"))
+    process.keeper.stirred()
+    await until(lambda: store(tmp_path).read(GRANTS).items == (SeenGrant(grant, "default", "pod-a"),))
+    process.steps.settle()
+    process.keeper.stirred()
+    await until(lambda: store(tmp_path).read(GRANTS).items == ())
+    running.cancel()
+
+
+async def test_an_event_that_changes_no_grant_writes_nothing(tmp_path: Path) -> None:
+    process = GrantProcess(store(tmp_path))
+    memory = GrantMemory(process.steps.table, changed=process.changed.append)
+    process.steps.scan(unit("a"))
+    process.steps.record(process.steps.grant("a"))
+    process.steps.list(held("a"))
+    before = memory.revision
+    process.steps.record(process.steps.grant("a"))
+    process.steps.list(held("a"))
+    process.steps.scan(unit("a"))
+    assert memory.revision == before
+
+
+async def test_what_other_objects_saw_last_counts_until_the_record_is_read(tmp_path: Path) -> None:
+    store(tmp_path, ANOTHER).write(GRANTS, seen("old"))
+    process = GrantProcess(store(tmp_path))
+    await process.keeper.recall()
+    process.steps.record(problem=TORN)
+    process.steps.list({})
+    process.steps.scan(RENAMED)
+    assert process.steps.seen(OTHER) == {"x": False}
+    process.steps.record()
+    process.steps.settle()
+    assert process.steps.seen(OTHER) == {"x": True}
+    await process.keeper.close()
+    assert store(tmp_path).read(GRANTS).items == (), "it is not taken over"

@@ -10,10 +10,10 @@ from device_agent.health.memory import HEALTH, lasting
 from device_agent.health.watchlist import Kind, Record
 from device_agent.store.configuration import CONFIG, KeptDocument
 from device_agent.store.section import Section, SectionError, boot_of
-from device_agent.table.claims import CLAIMS, Claim
+from device_agent.table.grants import GRANTS, Grant, SeenGrant
 from unit.health import news
 from unit.health.gpus import Gpus, gpu, mig
-from unit.table.samples import unit
+from unit.table.samples import Steps, unit
 
 
 def records() -> tuple[Record, ...]:
@@ -29,10 +29,19 @@ def records() -> tuple[Record, ...]:
 
 
 RECORDS = records()
-CLAIM = Claim.of(unit("a", parts=("GPU-0",), numa_node=1, replicas=2), exclusive=True)
+
+
+def grants() -> tuple[SeenGrant, ...]:
+    steps = Steps()
+    steps.scan(unit("a", parts=("GPU-0",), numa_node=1, replicas=2, own_nodes={"/dev/x": "char/4:64"}))
+    strange = Grant("uid", "c", "example.com/\N{SNOWMAN}", ("x",), nodes=("/dev/x",), words=("0000:01:00.0",))
+    return SeenGrant(steps.grant("a", "a::1"), "default", "pod"), SeenGrant(strange)
+
+
+SEEN = grants()
 KEPT: list[tuple[Section[Any], tuple[Any, ...]]] = [
     (HEALTH, RECORDS),
-    (CLAIMS, (CLAIM, Claim.of(unit("b", name="example.com/\N{SNOWMAN}"), exclusive=False))),
+    (GRANTS, SEEN),
     (CONFIG, (KeptDocument('{"contractVersion": 1,\n "resources": ["\N{SNOWMAN}"]}\n'),)),
 ]
 
@@ -56,8 +65,8 @@ def test_health_of_another_or_an_unknown_boot_is_ignored(written: str, read: str
     assert HEALTH.parse(HEALTH.dump(RECORDS, boot_id=written), boot_id=read) == ()
 
 
-def test_claims_outlive_a_reboot() -> None:
-    assert CLAIMS.parse(CLAIMS.dump((CLAIM,), boot_id="b"), boot_id="other") == (CLAIM,)
+def test_grants_outlive_a_reboot() -> None:
+    assert GRANTS.parse(GRANTS.dump(SEEN, boot_id="b"), boot_id="other") == SEEN
 
 
 def test_only_physical_parts_are_read_from_other_objects_health() -> None:
@@ -68,7 +77,7 @@ def test_only_physical_parts_are_read_from_other_objects_health() -> None:
     assert HEALTH.parse(spoiled, boot_id="b", theirs=True), "what nobody reads spoils nothing"
 
 
-HEALTH_BYTES, CLAIM_BYTES = HEALTH.dump(RECORDS, boot_id="b"), CLAIMS.dump((CLAIM,), boot_id="b")
+HEALTH_BYTES, GRANT_BYTES = HEALTH.dump(RECORDS, boot_id="b"), GRANTS.dump(SEEN, boot_id="b")
 
 
 @pytest.mark.parametrize(
@@ -82,9 +91,10 @@ HEALTH_BYTES, CLAIM_BYTES = HEALTH.dump(RECORDS, boot_id="b"), CLAIMS.dump((CLAI
         (HEALTH, HEALTH_BYTES.replace(b"+00:00", b"")),
         (HEALTH, HEALTH_BYTES.replace(b"Unhealthy", b"Ill")),
         (HEALTH, re.sub(rb'"20[^"]*\+00:00"', b'"0001-01-01T00:00:00+14:00"', HEALTH_BYTES)),
-        (CLAIMS, CLAIM_BYTES[:-20]),
-        (CLAIMS, CLAIM_BYTES.replace(b'"Stable"', b'"Sometimes"')),
-        (CLAIMS, CLAIM_BYTES.replace(b'"replicas":2', b'"replicas":2.5')),
+        (GRANTS, GRANT_BYTES[:-20]),
+        (GRANTS, GRANT_BYTES.replace(b'"Stable"', b'"Sometimes"')),
+        (GRANTS, GRANT_BYTES.replace(b'"replica":1', b'"replica":1.5')),
+        (GRANTS, GRANT_BYTES.replace(b'"ids":["x"]', b'"ids":"x"')),
     ],
 )  # fmt: skip
 def test_unreadable_content_raises_an_error_of_one_line(section: Section[Any], raw: bytes) -> None:
@@ -94,15 +104,15 @@ def test_unreadable_content_raises_an_error_of_one_line(section: Section[Any], r
     assert "\n" not in str(error.value)
 
 
-def test_items_that_are_too_long_are_not_written() -> None:
-    small = replace(CLAIMS, max_bytes=len(CLAIM_BYTES) - 1)
+def test_what_nobody_could_read_is_not_written() -> None:
+    small = replace(GRANTS, max_bytes=len(GRANT_BYTES) - 1)
     with pytest.raises(SectionError, match="longer than"):
-        small.dump((CLAIM,), boot_id="")
+        small.dump(SEEN, boot_id="")
 
 
 @pytest.mark.parametrize(
     ("raw", "boot"),
-    [(HEALTH_BYTES, "b"), (b'{"version":99,"bootId":"x"}', "x"), (b'{"bootId":1}', ""), (CLAIM_BYTES, ""), (b"{", ""), (b"[]", ""), (b"[" * 100_000, "")],
+    [(HEALTH_BYTES, "b"), (b'{"version":99,"bootId":"x"}', "x"), (b'{"bootId":1}', ""), (GRANT_BYTES, ""), (b"{", ""), (b"[]", ""), (b"[" * 100_000, "")],
 )  # fmt: skip
 def test_the_boot_is_read_from_a_file_of_any_version(raw: bytes, boot: str) -> None:
     assert boot_of(raw) == boot

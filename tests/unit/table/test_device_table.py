@@ -68,7 +68,7 @@ def test_ids_that_are_held_at_start_and_not_found_are_listed_unhealthy_until_rel
     assert steps.send() == {"a": True, "gone": False}
     assert steps.device("gone").reason == "Missing"
     steps.list(held("gone"))
-    assert steps.list({}) == {NAME}
+    assert steps.settle() == {NAME}
     assert steps.seen() == {"a": True}
 
 
@@ -119,20 +119,18 @@ def test_a_name_that_a_placeholder_gave_is_ours_while_it_is_served():
 def test_an_id_that_is_held_under_a_name_of_a_placeholder_is_listed_with_the_first_device_of_that_name():
     steps = Steps(resource("example.com/{name}"))
     steps.scan()
-    assert steps.table.could_serve("example.com/gpu-x")
-    assert not steps.table.could_serve("example.org/gpu-x")
     steps.list(held("gone", name="example.com/gpu-x"))
     assert steps.table.resources() == ()
     steps.scan(unit("a", name="example.com/gpu-x", entry="example.com/{name}"))
     assert steps.send("example.com/gpu-x") == {"a": True, "gone": False}
 
 
-def test_names_of_a_configuration_that_the_next_scan_brings_could_be_served():
+def test_ids_held_under_a_name_of_the_next_configuration_are_kept_by_its_first_selection():
     steps = Steps(resource())
+    steps.list(held("a") | held("b", name=OTHER) | held("c", name="example.com/neither"))
+    assert steps.table.held_ids() == {"a"}
     steps.table.configure(document(resource(OTHER)))
-    assert steps.table.could_serve(NAME)
-    assert steps.table.could_serve(OTHER)
-    assert not steps.table.could_serve("example.com/neither")
+    assert steps.table.held_ids() == {"a", "b"}
 
 
 # Allocation and reports

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from device_agent.contract.document import Ownership
 from device_agent.select.unit import Excluded, Unit
-from device_agent.table.claims import Claim
+from device_agent.table.grants import Grant, SeenGrant
 from unit.health.gpus import gpu_resource, new_table, xid_fault
 from unit.table.samples import NAME, OTHER, Steps, held, resource, unit, wall
 
@@ -127,17 +127,60 @@ def crowded(count: int) -> Iterator[tuple[str, Callable[[], object]]]:
 
 def restarted(count: int) -> Iterator[tuple[str, Callable[[], object]]]:
     """What is held has the hardware of what is found, under other names: this object's and another's."""
-    steps = Steps(resource(OTHER))
-    own, others = units(count, prefix="own"), units(count, name="example.net/x", prefix="x")
-    claims = [[Claim.of(u, exclusive=True) for u in those] for those in (own, others)]
-    in_use = {**held(*(u.id for u in own)), **held(*(u.id for u in others), name="example.net/x")}
+    steps, theirs = Steps(resource(OTHER), owner="lab"), "example.net/x"
+    grants = [
+        *granted(*units(count, prefix="own"), owner="lab"),
+        *granted(*units(count, name=theirs, prefix="x"), owner="another"),
+    ]
+    in_use = held(*(i for grant in grants for i in grant.ids if grant.resource == NAME))
     unknown = held(*(Counted(f"unknown{n}") for n in range(count)))
-    yield "claims", lambda: steps.claims(*claims)
+    yield "grants of an earlier process", lambda: steps.restore(*map(SeenGrant, grants))
     yield "List", lambda: steps.list(in_use)
     yield "first scan", lambda: steps.scan(*units(count, name=OTHER))
+    yield "record", lambda: steps.record(*grants)
+    yield "record that is the same", lambda: steps.record(*grants)
     yield "List of ids that nobody knows", lambda: steps.list(unknown)
-    steps.now += 10_000
-    yield "List that frees all", lambda: steps.list({})
+    yield "record of one, of another life", lambda: steps.record(grants[0], life=2)
+    yield "List that shows all forgotten", lambda: steps.list({}, pods=[("", "")])
+    yield "record that frees all", lambda: steps.settle({}, grants[0], life=2)
+
+
+def granted(*here: Unit, owner: str) -> list[Grant]:
+    """One container for each unit, as the record has them."""
+    before = Steps(resource(here[0].resource), owner=owner)
+    before.scan(*here)
+    return [before.grant(u.id, name=u.resource) for u in here]
+
+
+def forgotten(count: int) -> Iterator[tuple[str, Callable[[], object]]]:
+    """The kubelet starts with nothing while all pods run on."""
+    steps, here = Steps(), units(count)
+    steps.scan(*here)
+    ids = [u.id for u in here]
+    grants = [steps.grant(i) for i in ids]
+    steps.list(held(*ids))
+    pods = [("default", f"pod-{i}") for i in ids]
+    yield "record with all", lambda: steps.record(*grants)
+    yield "record with nothing", lambda: steps.record(life=2)
+    yield "List without any", lambda: steps.list({}, pods=pods)
+    yield "stale nodes", lambda: steps.table.stale(NAME, ids)
+    yield "List without pods", lambda: steps.list({})
+
+
+def other_plugins(count: int) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Answers without a note, each with one of our nodes and words."""
+    steps = Steps()
+    here = [
+        unit(f"{n:05}", hardware=f"devices/0000:{n:04x}:00.0", own_nodes={f"/dev/x{n}": f"char/9:{n}"})
+        for n in range(count)
+    ]
+    theirs = [
+        Grant(f"uid{n}", "main", "example.net/x", (f"id{n}",), nodes=(f"/dev/x{n}",), words=(f"0000:{n:02x}:00.0",))
+        for n in range(count)
+    ]
+    yield "first scan", lambda: steps.scan(*here)
+    yield "record", lambda: steps.record(*theirs)
+    yield "record without them", steps.record
 
 
 def long_ids(count: int) -> Iterator[tuple[str, Callable[[], object]]]:
@@ -146,7 +189,7 @@ def long_ids(count: int) -> Iterator[tuple[str, Callable[[], object]]]:
     before = Steps()
     before.scan(unit(Counted(LONG), replicas=count))
     ids = [Counted(a.id) for a in before.table.listed(NAME)]
-    steps.claims(before.table.claim_records(), ())
+    yield "record", lambda: steps.record(*(before.grant(i) for i in ids))
     steps.list(held(*ids))
     yield "scan", lambda: steps.scan(unit(Counted(LONG)))
 
@@ -160,7 +203,19 @@ def observed(count: int) -> Iterator[tuple[str, Callable[[], object]]]:
 
 @pytest.mark.parametrize(
     "story",
-    [everyday, renamed, doubles, identified_otherwise, left_out, crowded, restarted, long_ids, observed],
+    [
+        everyday,
+        renamed,
+        doubles,
+        identified_otherwise,
+        left_out,
+        crowded,
+        restarted,
+        forgotten,
+        other_plugins,
+        long_ids,
+        observed,
+    ],
     ids=lambda story: story.__name__,
 )
 def test_a_step_of_the_table_grows_no_faster_than_the_number_of_ids(story):

@@ -25,7 +25,7 @@ def test_lowering_replicas_keeps_surplus_ids_unhealthy_until_they_are_free():
     assert steps.send() == {"a": True, "a::1": False, "a::2": False}
     assert steps.device("a").health is Health.HEALTHY
     steps.list(held("a", "a::2"))
-    assert steps.list(held("a")) == {NAME}
+    assert steps.settle(held("a")) == {NAME}
     assert steps.seen() == {"a": True, "a::1": True}
 
 
@@ -48,9 +48,9 @@ def test_a_device_fully_used_by_former_replicas_offers_none():
     assert (state.health, state.reason) == (Health.UNHEALTHY, "HeldAs")
     with pytest.raises(UnavailableDevice, match="HeldAs"):
         steps.table.units_of(NAME, ["a"])
-    steps.list(held("a::1"))
+    steps.settle(held("a::1"))
     assert steps.seen() == {"a": False, "a::1": False}
-    steps.list({})
+    steps.settle()
     assert steps.seen() == {"a": True}
 
 
@@ -73,7 +73,7 @@ def test_ids_in_use_stay_healthy_while_surplus_ids_withhold_the_free_ones():
     for i in ("a", "a::1", "a::2"):  # a may be free again by now, but not the others
         with pytest.raises(UnavailableDevice, match="HeldAs"):
             steps.table.units_of(NAME, [i])
-    steps.list(held("a", "a::2"))
+    steps.settle(held("a", "a::2"))
     assert steps.table.units_of(NAME, ["a"])
     with pytest.raises(UnavailableDevice, match="HeldAs"):
         steps.table.units_of(NAME, ["a", "a::1"])
@@ -123,7 +123,7 @@ def test_hardware_in_use_under_a_former_name_is_not_offered_under_the_new_one(ne
     assert (state.health, state.reason) == (Health.UNHEALTHY, "HeldAs")
     assert "a of example.com/dev by default/pod-a" in state.message
     assert steps.device("a").reason == "Draining"
-    assert steps.list({}) == {NAME, OTHER}
+    assert steps.settle() == {NAME, OTHER}
     assert steps.table.resources() == (OTHER,)
     assert steps.seen(OTHER) == {new.id: True}
 
@@ -137,7 +137,7 @@ def test_another_unit_of_the_same_entry_is_not_offered_while_the_former_id_is_in
     assert steps.device("7").reason == "HeldAs"
     with pytest.raises(UnavailableDevice, match="in use as 0000:01"):  # the kubelet's list may be older
         steps.table.units_of(NAME, ["7"])
-    steps.list({})
+    steps.settle()
     assert steps.seen() == {"7": True}
 
 
