@@ -71,6 +71,7 @@ class Seating:
         self._lost = lost
         self._look = look
         self._worker = Worker(SECTION)
+        self._writer = Worker(f"{SECTION}-note")  # a disk that takes no writes may still give locks
         self._turn = asyncio.Lock()
         self._wake = asyncio.Event()
         self._announced = False
@@ -105,8 +106,8 @@ class Seating:
             self._wake.clear()
             async with self._turn:
                 await self._hold(self._table.wanted())
-                if not self._announced:
-                    self._announced = await self._ask(self._announce) is not None
+            if not self._announced:
+                self._announced = await self._announce()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._pause()):
                     await self._wake.wait()
@@ -114,10 +115,15 @@ class Seating:
     def _pause(self) -> float | None:
         if self._taken:
             return self._settings.seat_retry
-        return self._settings.store_retry if self.problem else None
+        return self._settings.store_retry if self.problem or not self._announced else None
 
-    def _announce(self) -> bool:
-        self._seats.announce()
+    async def _announce(self) -> bool:
+        """Whether it is written. Without the note, others do not know the object's name."""
+        try:
+            await self._writer.call(self._seats.announce, seconds=self._settings.store_wait)
+        except (TimeoutError, WorkerBusyError, OSError) as error:
+            logger.debug("the note of this agent is not written", extra={"error": str(error) or "the disk hangs"})
+            return False
         return True
 
     async def _hold(self, wanted: Wanted) -> None:

@@ -59,17 +59,22 @@ class Seats:
         self._last: tuple[Wanted, Taken] | None = None
 
     def sit(self) -> bool:
-        """Takes this object's seat on the node. False: another live agent of the object has it."""
-        self._prepare()
-        return self._take({self._seat: True})
+        """Takes this object's seat on the node. False: another live agent of the object has it.
 
-    def announce(self) -> None:
-        """Writes which object this agent serves, for the messages of others. Removes notes of agents that ended."""
-        note = json.dumps({"version": 1, "config": self._config})
-        write_whole(self.directory / self._own, note.encode())
+        Removes notes of agents that ended.
+        """
+        self._prepare()
+        if not self._take({self._seat: True}):
+            return False
         for path in self._notes():
             if not self._live(path):
                 path.unlink(missing_ok=True)
+        return True
+
+    def announce(self) -> None:
+        """Writes which object this agent serves, for the messages of others. It may run beside the other methods."""
+        note = json.dumps({"version": 1, "config": self._config})
+        write_whole(self.directory / self._own, note.encode())
 
     def hold(self, wanted: Wanted) -> Taken:
         """Takes the locks for all of this, and frees all others. Returns what another agent has.

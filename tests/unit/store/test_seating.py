@@ -186,6 +186,28 @@ async def test_a_disk_that_hangs_stops_nothing_and_a_seat_that_another_has_ends_
     seats.close()
 
 
+class UnwritableSeats(Seats):
+    may_go: threading.Event
+
+    def announce(self) -> None:
+        self.may_go.wait(10)
+        raise OSError(5, "Input/output error")
+
+
+async def test_a_disk_that_takes_no_writes_still_gives_locks(tmp_path: Path):
+    seats, rival = UnwritableSeats(tmp_path, object_uid=UID), Seats(tmp_path, object_uid=ANOTHER)
+    seats.may_go = threading.Event()
+    case = Case(seats, replace(FAST, store_wait=0.05))
+    await case.seating.take()
+    async with running(case.seating.run()):
+        for _ in range(2):
+            async with case.seating.secured(DEV):
+                assert (case.seating.problem, rival.hold(DEV).names) == ("", DEV.names)
+            seats.may_go.set()
+    for each in (seats, rival):
+        each.close()
+
+
 async def test_who_saw_the_seat_taken_waits_also_while_the_disk_hangs(tmp_path: Path, other: Seats):
     seats = HangingSeats(tmp_path, object_uid=UID)
     seats.may_go = threading.Event()

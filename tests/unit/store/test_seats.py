@@ -150,15 +150,15 @@ def test_without_the_seat_nothing_is_held(seats: Make):
 
 def test_only_live_agents_are_named_and_notes_of_others_are_removed(tmp_path: Path, seats: Make):
     one, other, third = seats(A, "lab"), seats(B, "edge"), seats("22222222")
-    for each in (one, other):
+    for each in (one, other, third):
         assert each.sit()
         each.announce()
     assert not other.hold(wanted(DEV))
+    assert third.hold(wanted(DEV)).by == ("edge", "lab")
     other.close()
-    assert third.sit()
     assert not one.hold(wanted(DEV))
     assert third.hold(wanted(DEV)).by == ("lab",)
-    third.announce()
+    assert seats("33333333").sit()
     notes = {path.stem for path in (tmp_path / DIRECTORY / SECTION).glob("*.json")}
     assert notes == {A, "22222222"}
 
