@@ -37,6 +37,8 @@ class Checkpoint:
     running: dict[str, Pod] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)
     made: int = 0
+    readable: bool = True
+    """False: it is written in a form of another release."""
 
     def begin(self, pod: Pod) -> str:
         """The uid of a pod; a new one where none of this name runs."""
@@ -77,6 +79,8 @@ class Checkpoint:
             for entry in self.entries
         ]
         data = {"Data": {"PodDeviceEntries": entries or None, "RegisteredDevices": None}, "Checksum": 1}
+        if not self.readable:
+            data = {"DataV3": data}
         new = self.file.with_name(".checkpoint-new")
         new.write_text(json.dumps(data))
         new.rename(self.file)

@@ -304,6 +304,21 @@ class Kubelet:
             self.checkpoint.assign(("default", pod), container, resource, ids, answer=given, init=init)
         return answer.container_responses[0]
 
+    def start_container(self, pod: str, resource: str, *, container: str = "main") -> None:
+        """PreStartContainer, as before every start of a container.
+
+        Raises:
+            PodRejectedError: with the text of the event; the kubelet would try again.
+        """
+        client = self.clients[resource]
+        if client.options.pre_start_required:
+            try:
+                _call(client.channel, rpc.PRE_START)(
+                    dp.PreStartContainerRequest(devices_ids=self.ids_of(pod, resource, container=container))
+                )
+            except grpc.RpcError as error:
+                raise PodRejectedError(f"PreStartContainer: {error.details()}") from error
+
     def _preferred(self, client: Client, free: list[str], count: int) -> list[str]:
         chosen: list[str] = []
         if client.options.get_preferred_allocation_available:

@@ -401,10 +401,11 @@ class DeviceTable:
         held = [key for key in self._usage.held_keys() if not self._lists_id(*key)]
         if not held:
             return
-        names = {name for name, _ in self._devices}
-        names.update(name for name in {name for name, _ in held} if self.ours(name))
         given = self._usage.grants.given_by(self._owner)
-        ours = [key for key in held if key[0] in names or key in given]
+        # a name is served whole: its list has the ids that other objects' agents gave under it, too
+        names = {name for name, _ in (*self._devices, *given.intersection(held))}
+        names.update(name for name in {name for name, _ in held} if self.ours(name))
+        ours = [key for key in held if key[0] in names]
         adoption = Adoption(self._usage.grants, of_name=self._of_name, entries=self._entries, now=now)
         adopted = adoption.adopt(ours, self._devices, self._ids)
         self._devices, self._ids = adopted.devices, adopted.ids
