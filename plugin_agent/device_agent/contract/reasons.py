@@ -77,7 +77,8 @@ class DeviceReason(Word):
     HELD_AS = (
         "HeldAs",
         "A pod holds the hardware under another name, id or number of replicas, or through another object; the "
-        "message names them. It is offered again when that pod is gone. A restart of the agent does not help.",
+        "message names them. Or another object's agent on the node serves the hardware or the resource's name. It is "
+        "offered again when that pod or agent has let it go. A restart of the agent does not help.",
     )
     KUBELET_FORGOT = (
         "KubeletForgot",
@@ -322,8 +323,13 @@ class NodeReason(Word):
     )
     RESOURCE_CONFLICT = (
         "ResourceConflict",
-        "Agents of two DevicePluginConfigs report one resource name on this node. Rename one, or make the pools "
-        "exclude each other. Both objects are Degraded.",
+        "Agents of two DevicePluginConfigs report one resource name on this node. One agent serves it, the other "
+        "waits. Rename one, or make the pools exclude each other. Both objects are Degraded.",
+    )
+    SEAT_TAKEN = (
+        "SeatTaken",
+        "Another agent of the same DevicePluginConfig serves this node, as while a node moves to another pool. This "
+        "agent waits and is not Ready. If it stays, look for a second agent pod on the node.",
     )
     DEVICE_CONFLICT = (
         "DeviceConflict",

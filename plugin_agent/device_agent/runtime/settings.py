@@ -76,6 +76,10 @@ class Settings:
     """After this the disk counts as hanging. The call of the node store goes on in its thread."""
     store_retry: float = 5.0
     """Pause after the disk refused a read or a write."""
+    seat_retry: float = 0.5
+    """Between tries for a lock that another agent of the node has."""
+    seat_settle: float = 0.1
+    """From the end of another agent to the look at who holds what it gave out."""
     store_last: float = 0.5
     """How long the process waits for the last write when it ends."""
     sweep_first: float = 3600.0

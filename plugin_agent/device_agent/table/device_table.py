@@ -12,6 +12,7 @@ module beside it:
     retention   told, usage        -> ids that may be dropped: never one that may be allocated
     adoption    usage              -> devices for ids that are in use and in no list
     holdings    usage              -> hardware in use under another name or id
+    contention  devices            -> what needs a lock; which of it other live agents have
     gone        selection, entries -> why a device is no longer offered
     offering    all of these       -> how each device stands (`device.Standing`)
     lists       devices, standings -> the list of each name (`lists.ResourceList`)
@@ -38,8 +39,10 @@ from device_agent.health.conditions import Conditions, own
 from device_agent.health.news import Fault, FaultRule, Look
 from device_agent.health.watchlist import Record
 from device_agent.select.unit import Selection, Unit
-from device_agent.table import granting, holdings, lists, presence, states
+from device_agent.store.locks import Taken, Wanted
+from device_agent.table import contention, granting, holdings, lists, presence, states
 from device_agent.table.adoption import Adoption, named
+from device_agent.table.contention import Contention
 from device_agent.table.device import Device, Key, Standing, split_replica
 from device_agent.table.gone import Departures
 from device_agent.table.grants import SeenGrant
@@ -93,6 +96,8 @@ class DeviceTable:
         self._conditions = Conditions(fault_rules)
         self._health_turn = 0
         self._elsewhere = _NOTHING_ELSEWHERE
+        self._contention = Contention()
+        self._wanted: tuple[object, Wanted] = (None, Wanted())
         self._stale = _NOTHING_STALE
         self._looked_by: tuple[object, ...] = (None,)
         self._links: Links = {}
@@ -140,6 +145,11 @@ class DeviceTable:
     def apply_record(self, reading: Reading, *, now: float, wall: datetime) -> frozenset[str]:
         """One look at the kubelet's record."""
         self._view = self._view.read(reading)
+        return self._settle(now=now, wall=wall)
+
+    def apply_taken(self, taken: Taken, *, now: float, wall: datetime) -> frozenset[str]:
+        """What other live agents of the node have of what this one wants."""
+        self._contention = Contention(taken)
         return self._settle(now=now, wall=wall)
 
     def apply_health(self, news: Look | Fault, *, now: float, wall: datetime) -> frozenset[str]:
@@ -216,6 +226,25 @@ class DeviceTable:
     def broken(self) -> bool:
         """Whether anything is wrong with a physical device."""
         return self._conditions.broken
+
+    # Locks beside the other agents of the node
+
+    def wanted(self) -> Wanted:
+        """What needs a lock: all that is in a list. The same object while nothing changes."""
+        devices, value = self._wanted
+        if devices is not self._devices:
+            value = contention.wanted(self._devices)
+            self._wanted = self._devices, value
+        return value
+
+    def wanted_with(self, selection: Selection) -> Wanted:
+        """What needs a lock once this selection is applied."""
+        entries = {r.name: r for r in self._next.resources}
+        return contention.wanted_soon(self.wanted(), presence.found_once(selection.units, entries), entries)
+
+    def taken_name(self, resource: str) -> str:
+        """Why the name cannot be registered: another live agent serves it. Or ''."""
+        return self._contention.of_name(resource)
 
     # Answers
 
@@ -303,13 +332,15 @@ class DeviceTable:
     def snapshot(self) -> TableSnapshot:
         """Everything that reports and metrics need."""
         idle = [name for name in self._entries if name not in self._lists and self.ours(name)]
-        return states.snapshot(
+        shown = states.snapshot(
             self._lists,
             idle=idle,
             selection=self._selection,
             usage=self._usage,
             about=states.OfIds(self._stale, self._view.kept),
         )
+        taken = self._contention.names()
+        return replace(shown, taken=taken) if taken else shown
 
     # Within
 
@@ -343,7 +374,8 @@ class DeviceTable:
         self._look_elsewhere()
         if all(map(is_, self._judged_by(), self._judged)):
             return frozenset()
-        self._ids, leaving = lists.share_out(self._ids)
+        elsewhere = self._contention.not_listed(self._ids, self._must_list)
+        self._ids, leaving = lists.share_out(self._ids, elsewhere=elsewhere)
         self._judge(leaving, wall=wall)
         rows = (ListRow(device, self._ids[key], self._standings[key]) for key, device in self._devices.items())
         before = self._lists
@@ -362,7 +394,7 @@ class DeviceTable:
         usage = self._usage if any(own.leaving for own in self._ids.values()) else None  # matters to these alone
         lost = self._usage.lost
         values = (self._devices, self._ids, self._selection, self._entries, self._elsewhere, self._stale, lost, usage)
-        return (*values, self._health_turn)
+        return (*values, self._contention, self._health_turn)
 
     def _let_go(self, *, now: float) -> None:
         retention = Retention(self._usage, told=self._told, entries=self._entries, now=now)
@@ -428,6 +460,11 @@ class DeviceTable:
         found = self._lists.get(name)
         return found is not None and device_id in found.owners
 
+    def _must_list(self, name: str, device_id: str) -> bool:
+        """Whether the kubelet has the id from this agent, or gave it to a pod under this name."""
+        usage, key = self._usage, (name, device_id)
+        return self._lists_id(name, device_id) or usage.shown(key) or key in usage.doubts or key in usage.lost.by_key
+
     def _forget_strangers(self) -> None:
         """Once after a start: forgets what an earlier process knew of devices that are neither found nor held."""
         if self._remembering:
@@ -453,6 +490,7 @@ class DeviceTable:
             leaving=leaving,
             conditions=self._conditions,
             wall=wall,
+            contention=self._contention,
         )
         before = self._standings
         self._standings = {

@@ -11,6 +11,7 @@ from datetime import datetime
 from device_agent.contract.reasons import DeviceReason
 from device_agent.contract.values import dataclass
 from device_agent.health.conditions import Conditions
+from device_agent.table.contention import Contention
 from device_agent.table.device import Device, Key, Standing
 from device_agent.table.gone import Cause
 from device_agent.table.hardware import HardwareIndex
@@ -25,6 +26,8 @@ class Judgement:
     """The input.
 
     `blocking`: what is in use under another name or id, by its hardware. `gone`: why a device is no longer offered.
+    `contention`: what other live agents serve.
+
     `missing`: since when no scan finds it. `leaving`: ids on their way out -> the name they are listed under.
     `wall`: now, UTC.
     """
@@ -37,6 +40,7 @@ class Judgement:
     leaving: Mapping[str, str]
     conditions: Conditions
     wall: datetime
+    contention: Contention = Contention()
 
     def standing(self, key: Key, device: Device, ids: Ids, before: Standing | None) -> Standing:
         """The device's standing. `before` itself is returned if nothing is new."""
@@ -57,6 +61,8 @@ class Judgement:
             return refused(DeviceReason.HELD_AS, f"{holding.text}; offered again when that is free")
         if device.exclusive and (text := self.elsewhere.of_node(unit, self.usage)):
             return refused(DeviceReason.HELD_AS, f"{text}; offered again when that is free")
+        if text := self.contention.of_device(key):
+            return refused(DeviceReason.HELD_AS, text)
         if ids.unlisted.issuperset(ids.current):
             return refused(*self._why_unlisted(unit.id))
         if not assessed.offered:

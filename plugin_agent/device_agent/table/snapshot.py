@@ -70,6 +70,7 @@ class TableSnapshot:
 
     `resources`: by name; those served, and the configured names without placeholders that have no device.
     `refused`: resource or entry name -> why. `notes`: entry without devices -> why its driver shows none.
+    `taken`: resource name -> which other agent serves it, so that this one cannot.
     `holders_known`: whether PodResources answered the last time; if not, the holders are those of its last answer.
     """
 
@@ -79,3 +80,4 @@ class TableSnapshot:
     holders_known: bool
     record_problem: str = ""
     notes: Mapping[str, str] = field(default_factory=dict)
+    taken: Mapping[str, str] = field(default_factory=dict)
