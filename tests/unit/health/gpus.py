@@ -14,7 +14,7 @@ from device_agent.nvml import xids
 from device_agent.select.unit import Unit
 from device_agent.table.device_table import DeviceTable
 from unit.health import news
-from unit.table.samples import NAME, selection, unit, wall
+from unit.table.samples import NAME, listing, selection, unit, wall
 
 RULES = HealthRules(failure_threshold=3, recovery_threshold=3, interval_seconds=10, removal_grace_seconds=60)
 FIRST_LOAD = DriverLoad("m1", 1)
@@ -118,7 +118,7 @@ class Gpus:
 
     def list(self, held: dict | None = None) -> frozenset[str]:
         self.now += 1
-        return self.table.apply_holders(held or {}, begun=self.now, now=self.now, wall=self.wall)
+        return self.table.apply_listing(listing(held or {}), begun=self.now, now=self.now, wall=self.wall)
 
     def device(self, device_id: str, *, name: str | None = None):
         (found,) = (
