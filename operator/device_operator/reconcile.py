@@ -249,10 +249,10 @@ class Reconciler:
         return list(problems.values()), failure
 
     async def _write_status(self, config: Config, new: ConfigStatus, observed: Observed, memory: _Memory) -> float:
-        """Seconds until a delayed write is due; infinite if there is none."""
+        """Seconds until the next write is due; infinite if only a change makes one due."""
         ref = config.ref
         wait = pacing.wait(config.status, new, last=memory.last_write, now=self._clock(), pace=self._settings.pace)
-        if wait is not None and wait > 0:
+        if wait > 0:
             return wait
         notices = transitions(config.status, new)
         if memory.inventories is not None:
@@ -260,8 +260,6 @@ class Reconciler:
         memory.inventories = observed.inventories
         # before the status: after a restart in between, the same Events are written again under the same names
         await self._events.write(ref, notices)
-        if wait is None:
-            return _NEVER
         body = encode(new)
         try:
             written = await self._client.replace_status(CONFIGS, ref.name, uid=ref.uid, status=body)
@@ -275,7 +273,7 @@ class Reconciler:
         edited = self._configs.put(written)
         if edited or _acceptance(config.status) != _acceptance(new):
             self._reconsider()
-        return 0.0 if edited else _NEVER
+        return 0.0 if edited else self._settings.pace.refresh
 
     def _next_look(self, ref: ConfigRef, assigned: Assignment, observed: Observed, new: ConfigStatus) -> float:
         """Seconds until time alone changes a state: a node settles, or a grace or heartbeat ends."""

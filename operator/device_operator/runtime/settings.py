@@ -60,6 +60,7 @@ class Settings:
     coalesce_seconds: float = _setting(0.2, "changes of nodes, pods and inventories are gathered this long")
     status_seconds: float = _setting(5.0, "least time between two status writes of an object")
     status_holders_seconds: float = _setting(30.0, "the same if only the holders of devices changed")
+    status_refresh_seconds: float = _setting(270.0, "an unchanged status is written again after this time")
     status_bytes_per_second: float = _setting(16384.0, "average size of an object's status writes")
     node_settle_seconds: float = _setting(300.0, "a node counts once it has been Ready for this time")
     pod_stale_seconds: float = _setting(60.0, "a node is Stale if its agent pod is not Ready for this time")

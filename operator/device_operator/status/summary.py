@@ -86,6 +86,7 @@ def compute(
     now, generation = rfc3339(observed.now), standing.generation
     status = ConfigStatus(
         observed_generation=generation,
+        last_update_time=now,
         accepted_generation=_accepted_generation(standing, previous),
         summary=_summary(reports, broken[DeviceHealth.UNHEALTHY]),
         conditions=conditions.with_times(concluded, previous=before, generation=generation, now=now),

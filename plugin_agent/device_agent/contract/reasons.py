@@ -10,7 +10,7 @@ Three kinds of words are not listed here, because others define them:
 """
 
 from enum import StrEnum
-from typing import Self
+from typing import Final, Self
 
 
 class Word(StrEnum):
@@ -113,6 +113,11 @@ class DeviceReason(Word):
         "RowRemapFailed",
         "A faulty row of the device's memory could not be replaced by a spare one. Replace the device.",
     )
+
+
+PLANNED: Final = frozenset({DeviceReason.DRAINING, DeviceReason.HELD_AS, "Cordoned", "Releasing"})
+"""Reasons of devices that are withheld by plan and are not broken: no alarm, no Warning. Cordoned and Releasing are
+words of newer agents."""
 
 
 class ExclusionReason(Word):
@@ -348,6 +353,12 @@ class ConditionReason(Word):
     )
     CURRENT = "Current", "All nodes have the current configuration and pod template."
     PAUSED = "Paused", "spec.paused is true: the operator changes nothing, but still reports."
+    HALTED = (
+        "Halted",
+        "The new configuration does not go on to the next pool, because a pool that has it lost all devices of a resource "
+        "or cannot use it. The message names them. Correct the spec, or return to the spec before it "
+        "(docs/operations.md#return-to-an-earlier-spec).",
+    )
     NOT_ACCEPTED = (
         "NotAccepted",
         "No spec of the object was accepted yet, so nothing runs. The condition Accepted has the cause.",
@@ -391,3 +402,7 @@ class EventReason(Word):
     DEVICE_HEALTHY = "DeviceHealthy", "A device is Healthy again."
     DEVICE_UNHEALTHY = "DeviceUnhealthy", "A device became Unhealthy; the message has the reason."
     DEVICE_UNKNOWN = "DeviceUnknown", "The last check of a device gave no answer; the message has the reason."
+    DEVICES_CHANGED = (
+        "DevicesChanged",
+        "A planned change: devices are withheld (Draining, HeldAs) or offered again. The message has the numbers.",
+    )

@@ -143,9 +143,13 @@ class NodeStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigStatus:
-    """The whole status. `accepted_generation`: the generation in force, 0 if none was accepted yet."""
+    """The whole status. `accepted_generation`: the generation in force, 0 if none was accepted yet.
+
+    `last_update_time`: when it was written. A status that no operator writes any more can be told by it.
+    """
 
     observed_generation: int = 0
+    last_update_time: str = field(default="", metadata=ABSENT_IF_EMPTY)
     accepted_generation: int = field(default=0, metadata=ABSENT_IF_EMPTY)
     summary: StatusSummary | None = None
     conditions: tuple[ConfigCondition, ...] = ()
