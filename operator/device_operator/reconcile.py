@@ -27,6 +27,7 @@ from device_operator.cluster.configs import Config, ConfigStore
 from device_operator.cluster.events import EventWriter
 from device_operator.cluster.observing import Observer
 from device_operator.cluster.revisions import Revision
+from device_operator.cluster.staging import Staged, Staging
 from device_operator.render.manifests import Manifest, RenderSettings, render
 from device_operator.runtime import errors
 from device_operator.runtime.workers import Pass
@@ -39,6 +40,7 @@ from device_operator.status.nodes import StatusSettings, settles_at
 from device_operator.status.notices import health_transitions, transitions
 from device_operator.status.observed import ApplyProblem, InventoryView, Observed
 from device_operator.status.pacing import LastWrite, Pace
+from device_operator.status.rollout import Rollout
 from device_operator.status.summary import compute
 
 logger = logging.getLogger(__name__)
@@ -102,6 +104,7 @@ class Reconciler:
         self._report = report
         self._reconsider = reconsider
         self._applier = Applier(client, namespace=namespace)
+        self._staging = Staging(cache, accepted, render=settings.render, status=settings.status)
         self._cleaner = Cleaner(client, cache, self._applier, grace=settings.inventory_grace, clock=clock, now=now)
         complaints = Complaints(client, namespace=namespace, seconds=settings.failed_create, clock=clock)
         self._observer = Observer(cache, complaints, now=now, first_wait=settings.failed_create)
@@ -121,10 +124,14 @@ class Reconciler:
         assigned = Assignment({})
         manifests: tuple[Manifest, ...] = ()
         problems: list[ApplyProblem] = []
+        rollout: Rollout | None = None
         if standing.in_force is not None:
             assigned = assignment(standing.in_force.spec, nodes=self._cache.nodes, others=others)
             manifests = self._rendered(config.ref, standing.in_force, memory)
-            problems, refusal = await self._bring_about(config.ref, standing.in_force, manifests, assigned)
+            seen = self._observer.seen(config.ref)
+            staged = self._staging.stage(config.ref, standing.in_force, manifests, seen=seen, assigned=assigned)
+            rollout = None if standing.in_force.spec.paused else staged.rollout
+            problems, refusal = await self._bring_about(config.ref, standing.in_force, staged, assigned)
             failure = refusal or failure
         observed = await self._observer.observe(config.ref, assigned, tuple(problems))
         assigned = self._with_reported(config.ref, assigned, others)
@@ -135,6 +142,7 @@ class Reconciler:
             assigned=assigned,
             manifests=manifests,
             settings=self._settings.status,
+            rollout=rollout,
         )
         served = {node for found in assigned.nodes.values() for node in found}
         self._report(name, new, [i.status for i in observed.inventories if i.status and i.node in served])
@@ -202,7 +210,7 @@ class Reconciler:
         return memory.rendered[1]
 
     async def _bring_about(
-        self, ref: ConfigRef, in_force: InForce, manifests: tuple[Manifest, ...], assigned: Assignment
+        self, ref: ConfigRef, in_force: InForce, staged: Staged, assigned: Assignment
     ) -> tuple[list[ApplyProblem], ApiError | None]:
         """Makes the cluster match the spec in force. Changes nothing for a paused object."""
         problems: list[ApplyProblem] = []
@@ -210,11 +218,11 @@ class Reconciler:
         if in_force.spec.paused:
             self._cleaner.forget(ref.uid)
         else:
-            problems, failure = await self._apply(ref, manifests)
-            failure = await self._cleaner.clean(ref, manifests, assigned) or failure
+            problems, failure = await self._apply(ref, staged.manifests)
+            failure = await self._cleaner.clean(ref, staged.wanted, assigned) or failure
         if failure is None:
             try:
-                await self._accepted.remove_old(ref)
+                await self._accepted.remove_old(ref, used=staged.used)
             except ApiError as error:
                 failure = error
         return problems, failure
@@ -302,7 +310,7 @@ class Reconciler:
 
     def _forget(self, name: str) -> None:
         if memory := self._memories.pop(name, None):
-            for part in (self._events, self._observer, self._cleaner):
+            for part in (self._events, self._observer, self._cleaner, self._staging):
                 part.forget(memory.uid)
 
 

@@ -37,6 +37,7 @@ from device_operator.status.conditions import BrokenDevices, Situation
 from device_operator.status.nodes import NodeReport, StatusSettings, node_reports
 from device_operator.status.observed import Observed
 from device_operator.status.pools import PoolView, as_rendered, pool_views
+from device_operator.status.rollout import Rollout
 
 T = TypeVar("T")
 
@@ -56,11 +57,12 @@ def compute(
     assigned: Assignment,
     manifests: Iterable[Manifest] = (),
     settings: StatusSettings | None = None,
+    rollout: Rollout | None = None,
 ) -> ConfigStatus:
     """The complete status.
 
     `assigned` (`placement.assignment`), `manifests` (`manifests.render`): of the spec in force; empty without one.
-    `previous`: the present status.
+    `previous`: the present status. `rollout`: which pools still wait for the spec in force.
     """
     settings = settings or StatusSettings()
     before = previous.by_type
@@ -81,6 +83,7 @@ def compute(
             previous=before,
             complete=observed.complete,
             applied=as_rendered(pools, observed.daemonsets),
+            rollout=rollout,
         )
     )
     now, generation = rfc3339(observed.now), standing.generation
@@ -90,7 +93,7 @@ def compute(
         accepted_generation=_accepted_generation(standing, previous),
         summary=_summary(reports, broken[DeviceHealth.UNHEALTHY]),
         conditions=conditions.with_times(concluded, previous=before, generation=generation, now=now),
-        pools=tuple(_pool(pool, reports, assigned) for pool in pools),
+        pools=tuple(_pool(pool, reports, assigned, rollout) for pool in pools),
     )
     return _filled(status, reports, broken[DeviceHealth.UNHEALTHY], limit=settings.max_bytes)
 
@@ -152,9 +155,13 @@ def _since(condition: ConfigCondition | None) -> datetime | None:
     return datetime.fromisoformat(condition.last_transition_time)
 
 
-def _pool(pool: PoolView, reports: Sequence[NodeReport], assigned: Assignment) -> PoolStatus:
+def _pool(pool: PoolView, reports: Sequence[NodeReport], assigned: Assignment, rollout: Rollout | None) -> PoolStatus:
     ours = [r for r in reports if r.pool == pool.name]
     said = [pool.problem.message] if pool.problem else []
+    if rollout and pool.name in rollout.waiting:
+        kept = rollout.turns[pool.name].generation
+        spec = f"the spec of generation {kept}" if kept else "its earlier spec"
+        said.append(f"keeps {spec} until pool {rollout.behind} has the new one")
     if mine := [o for o in assigned.overlaps if o.pool == pool.name]:
         said.append(describe(mine))
     said += sorted({r.message for r in ours if r.reason == NodeReason.FAILED_CREATE})
