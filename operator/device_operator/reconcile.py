@@ -40,7 +40,6 @@ from device_operator.status.nodes import StatusSettings, settles_at
 from device_operator.status.notices import health_transitions, transitions
 from device_operator.status.observed import ApplyProblem, InventoryView, Observed
 from device_operator.status.pacing import LastWrite, Pace
-from device_operator.status.rollout import Rollout
 from device_operator.status.summary import compute
 
 logger = logging.getLogger(__name__)
@@ -124,7 +123,7 @@ class Reconciler:
         assigned = Assignment({})
         manifests: tuple[Manifest, ...] = ()
         problems: list[ApplyProblem] = []
-        rollout: Rollout | None = None
+        rollout = None
         if standing.in_force is not None:
             assigned = assignment(standing.in_force.spec, nodes=self._cache.nodes, others=others)
             manifests = self._rendered(config.ref, standing.in_force, memory)

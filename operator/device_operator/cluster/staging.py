@@ -1,6 +1,5 @@
 """What each pool of an object gets in a pass: the spec in force, or an earlier one while it waits for its turn."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from device_operator.cluster.acceptances import AcceptedSpecs
@@ -17,8 +16,9 @@ from device_operator.status.rollout import LivePool, Rollout, live_pool, plan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
-    """`manifests`: to apply. `wanted`: of the spec in force, whose objects must not be deleted. `used`: generations whose
-    specs pools have, or get now.
+    """`manifests`: to apply. `wanted`: of the spec in force; their objects must not be deleted.
+
+    `used`: generations whose specs pools have, or get now.
     """
 
     rollout: Rollout
@@ -73,16 +73,11 @@ class Staging:
 
     def _live(self, ref: ConfigRef) -> dict[str, LivePool]:
         """By pool. Of the ConfigMaps of two contract versions, the one with the higher generation counts."""
-        found: dict[str, dict[str, list[Mapping[str, str]]]] = {}
-        for owned in self._cache.owned(ref.name):
-            if owned.owner_uid == ref.uid and not owned.deleting:
-                found.setdefault(owned.pool, {}).setdefault(owned.kind, []).append(owned.annotations)
-        live = {}
-        for pool, kinds in found.items():
-            daemonset = next(iter(kinds.get("DaemonSet", ())), None)
-            states = [live_pool(configmap, daemonset) for configmap in kinds.get("ConfigMap", [None])]
-            live[pool] = max((s for s in states if s is not None), key=lambda s: s.turn.generation)
-        return live
+        mine = [o for o in self._cache.owned(ref.name) if o.owner_uid == ref.uid and not o.deleting]
+        daemonsets = {o.pool: o.annotations for o in mine if o.kind == "DaemonSet"}
+        live = {pool: live_pool(None, annotations) for pool, annotations in daemonsets.items()}
+        configmaps = [(o.pool, live_pool(o.annotations, daemonsets.get(o.pool))) for o in mine if o.kind == "ConfigMap"]
+        return live | dict(sorted(configmaps, key=lambda found: found[1].turn.generation))
 
     def _earlier(self, ref: ConfigRef, old: Spec | None, pool: Pool, now: Spec) -> tuple[Manifest, ...]:
         """The pool as it was, on the nodes that it has now."""

@@ -191,9 +191,10 @@ def _halted(situation: Situation) -> str:
     rollout, spec = situation.rollout, situation.spec
     if rollout is None or not rollout.halted or spec is None or spec.paused:
         return ""
+    keep = f"{_pools(rollout.waiting)} keep{'s' * (len(rollout.waiting) == 1)}"
     return (
-        f"the new spec is halted: {rollout.halted}; {_pools(rollout.waiting)} keep{'s' * (len(rollout.waiting) == 1)} "
-        "the earlier spec. Correct the spec, or return to the earlier one: docs/operations.md, Return to an earlier spec"
+        f"the new spec is halted: {rollout.halted}; {keep} the earlier spec. "
+        "Correct the spec, or return to the earlier one (docs/operations.md, Return to an earlier spec)"
     )
 
 

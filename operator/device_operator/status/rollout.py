@@ -71,10 +71,8 @@ class Rollout:
     halted: str = ""
 
 
-def live_pool(configmap: Mapping[str, str] | None, daemonset: Mapping[str, str] | None) -> LivePool | None:
-    """From the annotations of the two objects; None: there are none. The ConfigMap is written first, so it counts."""
-    if configmap is None and daemonset is None:
-        return None
+def live_pool(configmap: Mapping[str, str] | None, daemonset: Mapping[str, str] | None) -> LivePool:
+    """From the annotations of the two objects; None: it is gone. The ConfigMap is written first, so it counts."""
     first, second = configmap or daemonset or {}, daemonset or {}
     return LivePool(
         Turn(

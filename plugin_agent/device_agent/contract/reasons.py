@@ -355,8 +355,8 @@ class ConditionReason(Word):
     PAUSED = "Paused", "spec.paused is true: the operator changes nothing, but still reports."
     HALTED = (
         "Halted",
-        "The new configuration does not go on to the next pool: a pool that has it lost all devices of a resource, or "
-        "cannot use it. The message names them. Correct the spec, or return to the spec before it "
+        "A pool lost all devices of a resource by the new spec, or cannot use it. The next pools keep their spec. The "
+        "message names them. Correct the spec, or return to the spec before it "
         "(docs/operations.md#return-to-an-earlier-spec).",
     )
     NOT_ACCEPTED = (

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from device_agent.contract.inventory import InventoryDevice, InventoryResource, InventoryStatus
 from device_agent.contract.reasons import DeviceHealth
+from device_agent.contract.status import read_config_status
 from device_operator.cluster import views
 from device_operator.cluster.apply import RESTARTED_AT, wanted_from
 from device_operator.cluster.cache import ClusterCache
@@ -116,6 +117,46 @@ def test_an_unreadable_inventory_names_the_field(status: dict[str, Any], path: s
 def test_unknown_fields_of_a_newer_agent_are_ignored() -> None:
     newer = changed(INVENTORY, trend=[1], devices=[{"id": "a", "resource": "r", "health": "Healthy", "offered": True}])
     assert views.inventory(newer, None, now=NOW).status == views.inventory(INVENTORY, None, now=NOW).status
+
+
+def test_words_that_only_a_newer_agent_knows_cost_nothing_else() -> None:
+    devices = [
+        {"id": "a", "resource": "r", "health": "Sleeping", "reason": "NotKnownHere", "offered": False},
+        {"id": "b", "resource": "r", "health": "Healthy", "identity": "Fuzzy"},
+    ]
+    resources = [{"name": "r", "devices": 2, "healthy": 1, "reason": "NotKnownHere", "withheld": 1}]
+    newer = changed(INVENTORY, devices=devices, resources=resources, podResources="Perhaps", summary={"withheld": 1})
+    found = views.inventory(newer, None, now=NOW)
+    assert found.unreadable == ""
+    assert found.status is not None
+    assert [(d.id, d.health, d.reason) for d in found.status.devices] == [
+        ("a", DeviceHealth.UNKNOWN, "NotKnownHere"),
+        ("b", DeviceHealth.HEALTHY, ""),
+    ]
+    assert (found.status.resources[0].reason, found.status.pod_resources) == ("NotKnownHere", None)
+
+
+def test_an_older_agent_leaves_out_what_it_does_not_know() -> None:
+    raw = copy.deepcopy(INVENTORY)
+    raw["status"] = {"resources": [{"name": "r", "devices": 1, "healthy": 1}], "devices": [{**LEAST}]}
+    found = views.inventory(raw, None, now=NOW)
+    assert found.unreadable == ""
+    assert found.status is not None
+    assert (found.status.totals.devices, found.status.totals.healthy) == (1, 1)
+    assert (found.status.resources[0].entry_name, found.status.observed_config_hash) == ("r", "")
+    assert [d.id for d in found.status.devices] == ["a"]
+
+
+LEAST = {"id": "a", "resource": "r", "health": "Healthy"}
+
+
+def test_conditions_are_read_from_a_status_whose_lists_are_not_understood() -> None:
+    """After a return to an older operator: what was told and when must not be forgotten."""
+    ready = {"type": "Ready", "status": "True", "reason": "NotKnownHere", "message": "", "lastTransitionTime": "t"}
+    raw = {"acceptedGeneration": 4, "conditions": [ready], "nodes": [{"name": "n", "state": "Dreaming"}]}
+    found = read_config_status(raw)
+    assert (found.accepted_generation, found.nodes) == (4, ())
+    assert found.by_type["Ready"].last_transition_time == "t"
 
 
 def test_a_heartbeat_is_seen_when_it_moves() -> None:
