@@ -170,9 +170,15 @@ class Reconciler:
             in_force = InForce(latest.generation, latest.spec)
         else:
             lost = self._lost(config, latest)
-        return AcceptedState(
-            ref=ref, generation=config.generation, rejected=rejected, in_force=in_force, lost=lost
-        ), failure
+        standing = AcceptedState(
+            ref=ref,
+            generation=config.generation,
+            rejected=rejected,
+            in_force=in_force,
+            lost=lost,
+            earlier=self._accepted.way_back(ref, generation=config.generation),
+        )
+        return standing, failure
 
     def _rejection(self, config: Config, others: tuple[OtherConfig, ...]) -> Rejected | None:
         if config.spec is None:

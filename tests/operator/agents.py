@@ -26,7 +26,7 @@ class Agent:
 
     def run(self) -> None:
         """The pod, as made by the controller and started by the kubelet."""
-        meta = self._daemonset["spec"]["template"]["metadata"]
+        meta = self._live()["spec"]["template"]["metadata"]
         spec = {"nodeName": self.node, "containers": [{"name": "agent", "image": "example.com/agent:1"}]}
         self._kube.create(
             PODS,

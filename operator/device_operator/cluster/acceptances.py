@@ -40,6 +40,12 @@ class AcceptedSpecs:
         latest = self.latest(ref)
         return {r.generation: r.spec for r in self._intact(ref) if r.spec is not None and r is not latest}
 
+    def way_back(self, ref: ConfigRef, *, generation: int) -> str:
+        """The name of the spec to return to from `generation`: the newest that differs from it; '' if there is none."""
+        found = sorted((r for r in self._intact(ref) if r.spec is not None), key=lambda r: r.generation, reverse=True)
+        present = next((r.spec for r in found if r.generation == generation), None)
+        return next((r.name for r in found if r.spec != present), "")
+
     def held_pools(self, ref: ConfigRef) -> tuple[Pool, ...]:
         """Pools of the accepted spec, and what the DaemonSets run.
 
@@ -48,7 +54,7 @@ class AcceptedSpecs:
         latest = self.latest(ref)
         wanted = latest.spec.pools if latest is not None and latest.spec is not None else ()
         running = (view.runs for view in self._cache.daemonsets_of(ref))
-        return tuple(dict.fromkeys((*wanted, *(pool for pool in running if pool is not None))))
+        return (*wanted, *(pool for pool in running if pool is not None))
 
     async def keep(self, ref: ConfigRef, *, generation: int, spec: Object) -> Revision:
         """Writes the spec of an accepted generation.

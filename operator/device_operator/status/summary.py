@@ -91,6 +91,7 @@ def compute(
         observed_generation=generation,
         last_update_time=now,
         accepted_generation=_accepted_generation(standing, previous),
+        earlier_spec=standing.earlier,
         summary=_summary(reports, broken[DeviceHealth.UNHEALTHY]),
         conditions=conditions.with_times(concluded, previous=before, generation=generation, now=now),
         pools=tuple(_pool(pool, reports, assigned, rollout) for pool in pools),

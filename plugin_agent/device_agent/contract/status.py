@@ -146,12 +146,14 @@ class NodeStatus:
 class ConfigStatus:
     """The whole status. `accepted_generation`: the generation in force, 0 if none was accepted yet.
 
-    `last_update_time`: when it was written. A status that no operator writes any more can be told by it.
+    `earlier_spec`: name of the ControllerRevision with the spec to return to: the one in force after a rejected edit, else
+    the one before it. `last_update_time`: when it was written. A status that no operator writes any more can be told by it.
     """
 
     observed_generation: int = 0
     last_update_time: str = field(default="", metadata=ABSENT_IF_EMPTY)
     accepted_generation: int = field(default=0, metadata=ABSENT_IF_EMPTY)
+    earlier_spec: str = field(default="", metadata=ABSENT_IF_EMPTY)
     summary: StatusSummary | None = None
     conditions: tuple[ConfigCondition, ...] = ()
     pools: tuple[PoolStatus, ...] = ()
