@@ -14,9 +14,11 @@ from kubeapi import (
     DAEMONSETS,
     INVENTORIES,
     NAMESPACE,
+    NODES,
     PODS,
     Kube,
     Object,
+    condition,
     config,
     node,
     pool,
@@ -146,6 +148,32 @@ async def test_the_spec_in_force_still_conflicts_after_a_rejected_edit(
     apply(operator, "a")
     await operator.reconcile("a")
     assert operator.condition("a", "Accepted") == ("True", "Accepted")
+
+
+async def test_nodes_that_come_to_overlap_later_take_no_acceptance_away(operator: Operator) -> None:
+    ready_node(operator.kube, node("node-2", other="passes"))
+    apply(operator, "a")
+    apply(operator, "b", nodePools=[pool("default", other="passes")])
+    for name in ("a", "b"):
+        await operator.reconcile(name)
+    before = {d["metadata"]["name"]: d["spec"] for d in operator.kube.items(DAEMONSETS)}
+
+    operator.kube.patch(f"{NODES}/node-2", {"metadata": {"labels": {"test": "passes"}}})
+    await eventually_in_loop("the watch has it", lambda: "test" in operator.cache.nodes.views["node-2"].labels)
+    for name in ("a", "b"):
+        await operator.reconcile(name)
+        assert operator.condition(name, "Accepted") == ("True", "Accepted")
+        assert operator.condition(name, "Degraded") == ("True", "ResourceConflict")
+        found = condition(operator.kube.get(f"{CONFIGS}/{name}"), "Degraded")["message"]
+        assert "node-2" in found
+        assert "node-1" not in found
+    assert {d["metadata"]["name"]: d["spec"] for d in operator.kube.items(DAEMONSETS)} == before
+
+    # an edit is judged anew, and would take what the other serves
+    apply(operator, "a", agent={"logLevel": "Debug"})
+    await operator.reconcile("a")
+    assert operator.condition("a", "Accepted") == ("False", "ResourceConflict")
+    assert operator.kube.get(f"{CONFIGS}/a")["status"]["acceptedGeneration"] == 1
 
 
 async def test_a_rejected_object_is_judged_again_when_the_rival_is_gone(operator: Operator) -> None:

@@ -56,7 +56,7 @@ def serves(agent: Agent, *, x: int = 1) -> None:
         {"name": name, "entry": name, "registered": True, "devices": n, "healthy": n, "capacity": n, "allocated": 0}
         for name, n in ((X, x), (Y, 1))
     ]
-    agent.report({}, resource=X, resources=rows, devices=[])
+    agent.report({}, resource=X, resources=rows)
 
 
 def told(kube: Kube, name: str, kind: str) -> Object:
@@ -82,8 +82,10 @@ def test_the_second_pool_follows_when_the_first_is_current(operator: OperatorPro
     eventually("it is made anew", lambda: "second" in owned("follows", "configmaps"))
     assert count(owned, "follows", "second") == [1, 1]
 
+    eventually("its DaemonSet too", lambda: generation(owned, "follows") == {"first": "2", "second": "1"})
     serves(agents["first"])
     eventually("the second pool follows", lambda: count(owned, "follows", "second") == [2, 2])
+    eventually("its DaemonSet too", lambda: generation(owned, "follows") == {"first": "2", "second": "2"})
     serves(agents["second"])
     eventually("it is done", lambda: told(kube, "follows", "Progressing").get("reason") == "Current")
 
@@ -109,7 +111,7 @@ def test_a_pool_that_loses_a_resource_halts_the_rollout_and_one_command_goes_bac
     edit(kube, "halts", resources=[entry(X, 2), entry(Y, 2)], agent={"logLevel": "Debug"})
     eventually("the first pool has it", lambda: count(owned, "halts", "first") == [2, 2])
     eventually("its DaemonSet too", lambda: generation(owned, "halts") == {"first": "2", "second": "1"})
-    serves_nothing(agents["first"])
+    replace(agents["first"], x=0)
     found = eventually("it is told", lambda: (c := told(kube, "halts", "Degraded")).get("reason") == "Halted" and c)
     for named in (X, "halts-first", "second"):
         assert named in found["message"]
@@ -134,25 +136,15 @@ def test_a_pool_that_loses_a_resource_halts_the_rollout_and_one_command_goes_bac
     assert count(owned, "halts", "second") == [1, 1]
     same = str(after["metadata"]["generation"])
     eventually("both have it", lambda: generation(owned, "halts") == {"first": same, "second": same})
-    again(kube, owned, agents["first"])
+    replace(agents["first"])
     eventually("nothing is halted", lambda: told(kube, "halts", "Degraded").get("status") == "False")
 
 
-def serves_nothing(agent: Agent) -> None:
-    """It has the new pod template and configuration, and no device of x."""
-    again_pod(agent)
-    serves(agent, x=0)
-
-
-def again(kube: Kube, owned: Owned, agent: Agent) -> None:
-    again_pod(agent)
-    serves(agent)
-
-
-def again_pod(agent: Agent) -> None:
-    """The DaemonSet controller replaces the pod."""
+def replace(agent: Agent, *, x: int = 1) -> None:
+    """The DaemonSet controller replaces the pod, and the new one reports."""
     agent.end()
     agent.run()
+    serves(agent, x=x)
 
 
 def test_after_a_rejected_edit_the_same_command_gives_back_the_last_accepted_spec(

@@ -146,8 +146,8 @@ class NodeStatus:
 class ConfigStatus:
     """The whole status. `accepted_generation`: the generation in force, 0 if none was accepted yet.
 
-    `earlier_spec`: name of the ControllerRevision with the spec to return to: the one in force after a rejected edit, else
-    the one before it. `last_update_time`: when it was written. A status that no operator writes any more can be told by it.
+    `earlier_spec`: name of the ControllerRevision with the spec to return to. After a rejected edit it is the one in
+    force, else the accepted one before. `last_update_time`: when the status was written.
     """
 
     observed_generation: int = 0
