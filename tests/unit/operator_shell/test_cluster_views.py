@@ -11,6 +11,10 @@ from device_agent.contract.status import read_config_status
 from device_operator.cluster import views
 from device_operator.cluster.apply import RESTARTED_AT, wanted_from
 from device_operator.cluster.cache import ClusterCache
+from device_operator.render.manifests import RenderSettings, render
+from device_operator.spec.model import ConfigRef
+from device_operator.spec.parsing import parse_spec
+from device_operator.spec.placement import matches
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NODE: dict[str, Any] = {
@@ -267,3 +271,26 @@ def test_an_update_keeps_foreign_metadata_and_replaces_the_spec() -> None:
         "metadata": {"annotations": {"hash": "new", RESTARTED_AT: "then"}},
         "spec": {"containers": ["agent"]},
     }
+
+
+def test_what_a_daemonset_runs_is_read_from_its_selector_and_annotation() -> None:
+    given = {"name": "edge", "nodeSelector": {"hw": "edge"}, "serves": ["example.com/b"]}
+    resources = [{"name": f"example.com/{n}", "devices": [{"simulated": {"count": 1}}]} for n in "ab"]
+    spec = parse_spec({"metadata": {"name": "lab"}, "spec": {"resources": resources, "nodePools": [given]}})
+    settings = RenderSettings(namespace="n", agent_image="example.com/a:1")
+    (body,) = [m.body for m in render(ConfigRef("lab", "u"), spec, settings) if m.kind == "DaemonSet"]
+    raw = {**copy.deepcopy(body), "metadata": {**body["metadata"], "uid": "uid"}}
+
+    def runs() -> Any:
+        view = views.daemonset(raw, None).daemonset
+        assert view is not None
+        return view.runs
+
+    found = runs()
+    assert (found.name, found.serves) == ("edge", ("example.com/b",))
+    for labels, wanted in (({"hw": "edge"}, True), ({"hw": "core"}, False)):
+        seen = copy.deepcopy(NODE)
+        seen["metadata"]["labels"] = {"kubernetes.io/os": "linux", **labels}
+        assert matches(found, views.node(seen, None)) is wanted
+    raw["metadata"]["annotations"]["device-operator.io/serves"] = "{"
+    assert runs() is None
