@@ -265,7 +265,7 @@ class Reconciler:
         """Seconds until the next write is due; infinite if only a change makes one due."""
         ref = config.ref
         wait = pacing.wait(config.status, new, last=memory.last_write, now=self._clock(), pace=self._settings.pace)
-        if wait > 0:
+        if wait > 0 and not pacing.unchanged(config.status, new):
             return wait
         notices = transitions(config.status, new)
         if memory.inventories is not None:
@@ -273,6 +273,8 @@ class Reconciler:
         memory.inventories = observed.inventories
         # before the status: after a restart in between, the same Events are written again under the same names
         await self._events.write(ref, notices)
+        if wait > 0:
+            return wait
         body = encode(new)
         try:
             written = await self._client.replace_status(CONFIGS, ref.name, uid=ref.uid, status=body)

@@ -167,7 +167,7 @@ CASES = (
     Case(
         "bracket that is not closed",
         OPERATOR,
-        "exclude[0].values: '[abc' has a '[' without ']', so it is taken as it stands",
+        "exclude[0].values: '[abc' has a '[' without ']', so it matches a literal",
         _one(exclude=[{"attribute": "name", "values": ["[abc"]}]),
     ),
     # ---- presets

@@ -53,9 +53,13 @@ class Staging:
     ) -> Staged:
         """`manifests`: of the spec in force. A pool whose earlier spec is lost is left as it is."""
         spec, live, earlier = in_force.spec, self._live(ref), self._accepted.earlier(ref)
-        pools = pool_views(ref, spec, observed=seen, assigned=assigned, manifests=manifests)
-        reports = node_reports(ref, pools, seen, settings=self._status)
-        rollout = plan(in_force.generation, spec, pools=pools, reports=reports, live=live, earlier=earlier)
+        turns = {pool.name: live[pool.name].turn for pool in spec.pools if pool.name in live}
+        if len(turns) == len(spec.pools) and {t.generation for t in turns.values()} == {in_force.generation}:
+            rollout = Rollout(turns=turns)  # all have it: no need to look at the nodes
+        else:
+            pools = pool_views(ref, spec, observed=seen, assigned=assigned, manifests=manifests)
+            reports = node_reports(ref, pools, seen, settings=self._status)
+            rollout = plan(in_force.generation, spec, pools=pools, reports=reports, live=live, earlier=earlier)
         before, rendered = self._waiting.pop(ref.uid, {}), dict[tuple[str, int, int], tuple[Manifest, ...]]()
         staged: list[Manifest] = []
         for pool in spec.pools:

@@ -36,7 +36,7 @@ class LastWrite:
 
 def wait(old: ConfigStatus, new: ConfigStatus, *, last: LastWrite | None, now: float, pace: Pace) -> float:
     """Seconds until `new` may replace `old`; 0: at once. `last`: the last write of this process."""
-    if replace(old, last_update_time=new.last_update_time) == new:
+    if unchanged(old, new):
         return max(0.0, pace.refresh - _age(old, new))
     if last is None or _conditions(old) != _conditions(new):
         return 0.0
@@ -46,6 +46,11 @@ def wait(old: ConfigStatus, new: ConfigStatus, *, last: LastWrite | None, now: f
     least = pace.holders_seconds if same else pace.seconds
     least = max(least, last.size / pace.bytes_per_second)
     return max(0.0, last.at + least - now)
+
+
+def unchanged(old: ConfigStatus, new: ConfigStatus) -> bool:
+    """Whether the two say the same, apart from the time."""
+    return replace(old, last_update_time=new.last_update_time) == new
 
 
 def _age(old: ConfigStatus, new: ConfigStatus) -> float:
