@@ -40,7 +40,11 @@ def api() -> Iterator[Cluster]:
 
 def install_crds(cluster: Cluster) -> None:
     cluster.kubectl("apply", "-f", str(CRDS))
-    cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", str(CRDS))
+    path = '{.items[*].status.conditions[?(@.type=="Established")].status}'
+    eventually(
+        "the kinds are established",  # `kubectl wait` fails for a kind that has no status yet
+        lambda: cluster.kubectl("get", "-f", str(CRDS), "-o", f"jsonpath={path}").split() == ["True", "True"],
+    )
 
 
 @pytest.fixture(scope="session")

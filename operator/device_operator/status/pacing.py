@@ -54,12 +54,15 @@ def unchanged(old: ConfigStatus, new: ConfigStatus) -> bool:
 
 
 def _age(old: ConfigStatus, new: ConfigStatus) -> float:
-    """Seconds from the write of `old` to `new`; infinite where a time is missing or wrong."""
+    """Seconds from the write of `old` to `new`; infinite where a time is missing or wrong.
+
+    A time far in the future comes from a process whose clock was wrong, and counts as old.
+    """
     try:
         age = datetime.fromisoformat(new.last_update_time) - datetime.fromisoformat(old.last_update_time)
     except ValueError:
         return float("inf")
-    return age.total_seconds()
+    return abs(age.total_seconds())
 
 
 def _conditions(status: ConfigStatus) -> tuple[object, ...]:

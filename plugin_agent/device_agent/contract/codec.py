@@ -118,7 +118,7 @@ def _value(kind: Any, data: object, path: str, *, lenient: bool) -> object:
             return kind["UNKNOWN"]
         if not isinstance(data, str) or data not in _words(kind):
             raise ShapeError(f"{path}: must be one of {', '.join(kind)}, not {data!r}")
-        return kind(cast("str", data))
+        return kind(data)
     if kind is datetime:
         return _moment(data, path)
     if type(data) is not kind:  # a bool does not count as an int

@@ -20,6 +20,7 @@ ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 def test_the_notes_say_what_to_do_next(release):
     assert "kubectl apply -f -" in release.notes
     assert "kubectl get dpc,ndi" in release.notes
+    assert "crds.keep" in release.notes
     assert f"kubectl label namespace {NAMESPACE} pod-security.kubernetes.io/enforce=privileged" in release.notes
 
 

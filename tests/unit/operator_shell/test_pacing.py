@@ -112,7 +112,7 @@ def test_a_change_that_has_waited_long_enough_is_due() -> None:
     assert waits(BASE, new, last=LastWrite(at=0, size=10), now=31) == 0
 
 
-@pytest.mark.parametrize(("written", "expected"), [("12:01:00Z", 210), ("12:05:00Z", 0)])
+@pytest.mark.parametrize(("written", "expected"), [("12:01:00Z", 210), ("12:05:00Z", 0), ("10:00:00Z", 0)])
 def test_an_unchanged_status_is_written_again_before_it_is_five_minutes_old(written: str, expected: float) -> None:
     new = {**BASE, "lastUpdateTime": f"2026-06-01T{written}"}
     assert waits(BASE, new, last=LastWrite(at=100, size=384 * 1024), now=101) == expected
