@@ -181,7 +181,7 @@ def test_a_pod_deleted_while_the_kubelet_is_down_leaves_no_stale_device(kube: Ku
         kube.cluster.stop_service(1, KUBELET)
         kube("delete", "pod", "lost", "--grace-period=0", "--force", "--wait=false")
         kube.cluster.start_service(1, KUBELET)
-    # with the very first pods that it hears of, a kubelet still counts what it remembers of others (kubelet.go,
+    # while a kubelet admits the first pods after its start, it still counts the pods of its checkpoint (kubelet.go,
     # syncLoopIteration: the source counts as ready after its first update was handled)
     agent = kube.agent(disks, "node-1")["metadata"]["name"]
     wait_for("the kubelet's pods", lambda: agent in kube.listed_pods(1), seconds=60)

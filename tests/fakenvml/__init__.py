@@ -200,7 +200,7 @@ class Scenario:
         if not real.exists():
             real.write_bytes(library().read_bytes())
             (directory / LIBRARY).symlink_to(real.name)
-            # NVIDIA's container toolkit takes the driver's libraries to be where this one is
+            # NVIDIA's container toolkit looks for the driver's libraries where it finds this one
             (directory / f"libcuda.so.{driver}").write_bytes(real.read_bytes())
         self.write()
 
@@ -291,7 +291,7 @@ class Scenario:
         module = self._sys / "module/nvidia"
         module.parent.mkdir(parents=True, exist_ok=True)
         if module.exists():
-            # set aside, not removed: a file system, other than sysfs, would use the number again
+            # renamed, not removed: unlike sysfs, a file system on a disk would use the inode number again
             module.rename(module.with_name(f"gone-{module.stat().st_ino}"))
         if present:
             module.mkdir()

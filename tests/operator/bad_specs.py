@@ -365,9 +365,9 @@ CASES = (
         "the operator's own variable", API, "is set by the operator", _agent(env=[{"name": "NODE_NAME", "value": "x"}])
     ),
     Case(
-        "a resource that no agent needs",
+        "a name that is no compute resource of agents",
         API,
-        "there are cpu, memory and ephemeral-storage",
+        "use only cpu, memory and ephemeral-storage",
         _agent(resources={"limits": {"gpu": 1}}),
     ),
     Case("NUL in the agent's environment", OPERATOR, "has a NUL", _agent(env=[{"name": "A", "value": "a\0"}])),

@@ -42,7 +42,7 @@ class AcceptedState:
     """Which generation of an object is in force; if not the present `generation`, why.
 
     `rejected`: None when the present generation is in force. `in_force`: None when no generation was ever accepted, or
-    when the accepted spec cannot be read. Only in the second case `lost` says why.
+    when the accepted spec cannot be read. `lost`: why it cannot be read, or ''.
     """
 
     ref: ConfigRef

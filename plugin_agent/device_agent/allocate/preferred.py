@@ -213,7 +213,8 @@ def _best(devices: list[_Device], need: int, affinity: Affinity, *, fixed: Seque
         members[g] = [d for _, _, d in priced]
         costs.append([cost for cost, _, _ in priced])
     score = 1 + need * max(of_group[-1] for of_group in costs)
-    # `lost` counts a pair within the set twice, so the pair gives one back; less 1, which leaves room for `fixed`
+    # `lost` counts each pair within the set twice, so `pair` gives one `loss` back. It gives back 1 less than that:
+    # then, of equal sets, the one with the higher scores with `fixed` wins.
     pair = score + (loss - 1 if all(len(d.free) == 1 for d in devices) else 0)
     counts = search.best_counts(
         [[pair * s for s in row] for row in scores],

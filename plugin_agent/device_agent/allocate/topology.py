@@ -158,8 +158,8 @@ def _alike(spots: Mapping[str, Spot], linked: set[str]) -> dict[object, list[str
             fork = spot.chain
             while fork and through[fork] == 1:
                 fork = fork[:-1]
-            # all devices that leave the others at one fork are equally far from each of them; `level` counts the
-            # bridges below the fork only if a root port is above it
+            # devices whose chains leave the others at the same fork are equally far from all others; the bridges
+            # below the fork change the `level` only if a root port is above the fork
             key = (fork, len(spot.chain) if len(fork) > 1 else 0, spot.numa_node)
         groups.setdefault(key, []).append(i)
     return groups

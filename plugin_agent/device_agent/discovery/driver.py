@@ -1,4 +1,4 @@
-"""What a driver library is to the scan.
+"""How the scan sees a driver library.
 
 Most sources read files and need nothing before a scan. A library may be slow, or hang. So a feed asks it before the
 scan, on the event loop, and makes the answer a source for that one scan.

@@ -13,7 +13,7 @@ from device_agent.select.kernel_names import is_literal, matcher
 
 
 class DeviceFiles:
-    """The source `files`: each path that matches a glob is a device, if it is a device node or a directory with some.
+    """The source `files`. Each path that matches a glob is a device if it is a device node or a directory with nodes.
 
     `name` and `path` keep the matched path, such as /dev/serial/by-id/x; the nodes are what it leads to.
     """

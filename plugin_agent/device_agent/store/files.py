@@ -87,7 +87,7 @@ def write_whole(path: Path, content: bytes) -> Stamp:
         raise
     directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(directory)  # the rename itself
+        os.fsync(directory)  # brings the rename to the disk
     finally:
         os.close(directory)
     return stamp

@@ -291,7 +291,8 @@ class Cluster:
             found = json.loads(self.kubectl("get", "nodes,leases", "-n", "kube-node-lease", "-o", "json"))["items"]
         except LocalClusterError:
             return set()
-        signs = {  # of a kubelet's life; a new Node is one too, for its lease follows up to ten seconds later
+        # signs of a kubelet's life: a renewed lease, or a new Node, whose lease follows up to ten seconds later
+        signs = {
             item["metadata"]["name"]
             for item in found
             if (item["kind"] == "Lease" and _seconds(item["spec"].get("renewTime")) > since)

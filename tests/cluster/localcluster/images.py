@@ -200,7 +200,7 @@ def _prune(name: str) -> None:
 
 def _bootstrap(target: Path) -> None:
     with tempfile.TemporaryDirectory(dir=_root()) as scratch:
-        layer = Path(scratch) / "layer.tar"  # mmdebstrap goes by the ending, else it makes a folder
+        layer = Path(scratch) / "layer.tar"  # mmdebstrap makes a folder unless the name ends in .tar
         run([*_BOOTSTRAP, layer])
         archive.from_layer(layer, reference=PYTHON, entrypoint=(), target=target)
     _prune("python")
@@ -290,7 +290,7 @@ def _limit_store() -> None:
     """buildah keeps every step of every build; now and then it starts anew."""
     store = _root() / "store"
     sizes = run(["du", "-sb", store]).split()[0] if store.exists() else "0"
-    shutil.rmtree(_root() / "run", ignore_errors=True)  # of a build that was killed: it counts mounts that are gone
+    shutil.rmtree(_root() / "run", ignore_errors=True)  # a killed build leaves counts of mounts that are gone
     if int(sizes) > _STORE_LIMIT:
         shutil.rmtree(store, ignore_errors=True)
 

@@ -97,8 +97,8 @@ def children(pid: int) -> list[int]:
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process lives. One that has ended and waits to be reaped does not, but as long as any of its threads
-    is on its way out, its sockets and files are still open.
+    """Whether a process lives. A zombie does not. A process with a thread that still ends does, because its sockets
+    and files are still open.
     """
     with contextlib.suppress(OSError):
         return any(_state(task) not in ("", "Z", "X") for task in Path(f"/proc/{pid}/task").iterdir())

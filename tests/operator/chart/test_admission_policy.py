@@ -259,7 +259,7 @@ def test_an_image_cannot_come_in_by_an_edit(release):
 
 
 def test_an_image_from_before_stays_until_the_specification_is_edited(release):
-    """Else the object could be neither labelled nor, once a finalizer is to be taken off, deleted."""
+    """Otherwise nobody could label the object, or remove a finalizer from it so that it can be deleted."""
     path = f"{CONFIGS}/old"
     release.helm("upgrade", "agent.allowImageOverride=true")
     try:

@@ -71,7 +71,7 @@ def told(gpus: Gpus) -> dict[str, tuple]:
 @settings(deadline=None, max_examples=200)
 @given(moments, st.sampled_from(GPUS))
 def test_events_of_other_gpus_change_nothing(sequence, mine):
-    """A node that has only this GPU tells the same of it."""
+    """A node that has only this GPU reports the same health for it."""
     everything = Gpus(*UNITS)
     alone = Gpus(*(u for u in UNITS if u.parts[0] == f"GPU-{mine}"))
     for moment in sequence:
@@ -114,7 +114,7 @@ def test_since_moves_with_the_state_or_a_new_failure_and_bad_news_have_a_reason(
             one_condition = device in ("GPU-0", "GPU-1")  # a partition tells the worst of several
             if one_condition:
                 moved = since != before[device][3]
-                # a failure that finds it unhealthy for another reason has a time of its own, to be acknowledged by
+                # a new failure of a device that is already unhealthy has its own time, which an admin acknowledges
                 another = moved and moment[0] == "xid" and reason.startswith("Xid") and since == gpus.wall
                 assert another or moved == (state(now[device]) != state(before[device]))
             if health is Health.UNHEALTHY:
@@ -162,7 +162,7 @@ def test_an_acknowledgement_ends_exactly_what_was_read(before, burst, between, l
 
 @settings(deadline=None, max_examples=200)
 @given(moments, st.sets(st.integers(0, 40)))
-@example(  # one failure of a partition ends while another, of the whole GPU and with the same cause, goes on
+@example(  # a failure of a partition ends while a failure of the whole GPU with the same cause stays
     [
         ("look", {0: "good", 1: "good", 2: "good"}),
         ("xid", ("GPU-2/1", "reset")),
@@ -176,7 +176,7 @@ def test_an_acknowledgement_ends_exactly_what_was_read(before, burst, between, l
 def test_restarts_change_nothing(sequence, restarts):
     """Whenever the agent's process ends and another begins, with the driver's load visible in sysfs."""
     steady, restarting = Gpus(*UNITS), Gpus(*UNITS)
-    # the clock of a new process counts its checks from anew, which a scan of the other makes up for
+    # a new process counts the time between checks from zero; an extra scan of the other table balances that
     for index, moment in enumerate(sequence):
         apply(steady, moment)
         apply(restarting, moment)
