@@ -1,7 +1,7 @@
 """A stand-in for the kubelet that is as strict as the real one, and notes how an agent breaks the contract.
 
-It does what kubelet pkg/kubelet/cm/devicemanager does: wipes the sockets at its start, checks Register, dials the
-plugin inside it, asks for the options, opens one device stream and never another, keeps a checkpoint of ids.
+It does what kubelet pkg/kubelet/cm/devicemanager does. At its start it wipes the sockets. During Register it checks the
+request, dials the plugin, asks for the options and opens one device stream. It keeps a checkpoint of ids.
 `violations` has what an agent must never do, but the kubelet does not report.
 """
 

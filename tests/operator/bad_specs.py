@@ -167,11 +167,11 @@ CASES = (
     Case(
         "bracket that is not closed",
         OPERATOR,
-        "exclude[0].values: '[abc' has a '[' without ']', so it is taken as it stands",
+        "exclude[0].values: '[abc' has a '[' without ']', so it matches a literal '['",
         _one(exclude=[{"attribute": "name", "values": ["[abc"]}]),
     ),
     # ---- presets
-    Case("neither devices nor a preset", API, "or a preset that does", config({"resources": [{"name": NIC}]})),
+    Case("neither devices nor a preset", API, "or a preset that has them", config({"resources": [{"name": NIC}]})),
     Case(
         "misspelt preset",
         OPERATOR,
