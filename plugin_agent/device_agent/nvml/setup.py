@@ -61,7 +61,7 @@ class Nvidia:
 
 
 class Door:
-    """NVIDIA's driver as a `driver_library.DriverLibrary`. The first entry that asks for it loads `nvidia.py`."""
+    """NVIDIA's driver as a `discovery.driver_library.DriverLibrary`. The first entry that needs it loads it."""
 
     kind: Final = NVML
     driver: Final = "the NVIDIA driver"
