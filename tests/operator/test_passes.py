@@ -230,7 +230,7 @@ async def test_events_are_read_for_a_few_starting_pods_and_not_again_soon(operat
 
 
 async def test_a_slow_answer_about_events_while_another_pass_asks_harms_neither(operator: Operator) -> None:
-    """The first has an answer that grows old while it waits for the next, and the second pass drops what is old."""
+    """An answer of the first pass expires while that pass waits for the next answer. The second pass drops it."""
     apply(operator, "a")
     apply(operator, "b", resource="example.com/b")
     starting(operator, "a", 1, 2)

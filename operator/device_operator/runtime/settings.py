@@ -59,15 +59,13 @@ class Settings:
     backoff_max_seconds: float = _setting(60.0, "longest wait after a failed pass")
     coalesce_seconds: float = _setting(0.2, "changes of nodes, pods and inventories are gathered this long")
     status_seconds: float = _setting(5.0, "least time between two status writes of an object")
-    status_holders_seconds: float = _setting(30.0, "the same if only the holders of devices changed")
-    status_bytes_per_second: float = _setting(16384.0, "average size of an object's status writes")
+    status_holders_seconds: float = _setting(30.0, "least time between two status writes if only holders changed")
+    status_bytes_per_second: float = _setting(16384.0, "bytes per second of an object's status writes, on average")
     node_settle_seconds: float = _setting(300.0, "a node counts once it has been Ready for this time")
     pod_stale_seconds: float = _setting(60.0, "a node is Stale if its agent pod is not Ready for this time")
     heartbeat_stale_seconds: float = _setting(1500.0, "a node is Stale if its inventory is not written for this time")
     inventory_grace_seconds: float = _setting(1800.0, "an inventory without node or pool is deleted after this")
-    failed_create_seconds: float = _setting(
-        10.0, "Events of a DaemonSet or a starting pod are asked at most this often"
-    )
+    failed_create_seconds: float = _setting(10.0, "least time between two reads of the Events of a DaemonSet or pod")
     request_timeout_seconds: float = _setting(30.0, "one request to the API server")
     watch_idle_seconds: float = _setting(90.0, "a watch without event or bookmark for this time is opened again")
     watch_stale_seconds: float = _setting(300.0, "/healthz fails when a watch gave no sign of life for this time")

@@ -191,7 +191,8 @@ def _best(devices: list[_Device], need: int, affinity: Affinity, *, fixed: Seque
     One number ranks a set. It is made of four parts, and each part outweighs all parts after it:
     - the pair scores, within the set and with `fixed`
     - how much others use its devices: less is better
-    - what the free devices lose: their pair scores with the set. A device that has more free ids is not lost
+    - what the other free devices lose: their pair scores with the set. A chosen device with more free ids stays
+      free and costs nothing
     - the scores with `fixed`
     """
     of = affinity.group_of
@@ -213,8 +214,8 @@ def _best(devices: list[_Device], need: int, affinity: Affinity, *, fixed: Seque
         members[g] = [d for _, _, d in priced]
         costs.append([cost for cost, _, _ in priced])
     score = 1 + need * max(of_group[-1] for of_group in costs)
-    # `lost` counts each pair within the set twice, so `pair` gives one `loss` back. It gives back 1 less than that:
-    # then, of equal sets, the one with the higher scores with `fixed` wins.
+    # `lost` counts each pair within the set twice. So `pair` gives one `loss` back, less 1: this 1 makes the set with
+    # the higher scores with `fixed` win if two sets are equal otherwise.
     pair = score + (loss - 1 if all(len(d.free) == 1 for d in devices) else 0)
     counts = search.best_counts(
         [[pair * s for s in row] for row in scores],

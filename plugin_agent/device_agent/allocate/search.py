@@ -52,7 +52,7 @@ class _Search:
     def run(self, steps: int) -> tuple[int, ...]:
         self.steps = steps
         self.best, value = self._greedy()
-        # less 1: of equally good sets, the first in the order of the search replaces the greedy one
+        # 1 less, so that the search may replace the greedy set by the first one that is equally good
         self.value = value - 1
         self._descend(0, self.need, 0, [0] * len(self.groups))
         return self.best

@@ -1,8 +1,8 @@
 """Builds the cluster's programs from the Go modules pinned in ../modules, once per pin.
 
-Every group of programs has a folder of its own in the cache, named after a stamp of everything that shapes it (module
-files, build flags, Go's version). A new pin therefore builds one group and leaves the others, and an old checkout
-finds its programs again. Nothing is downloaded but Go modules.
+Each group of programs has a folder of its own in the cache. The folder's name is a hash of everything that the build
+depends on: module files, build flags, Go's version. So a new pin builds one group and leaves the others, and an old
+checkout finds its programs again. Nothing is downloaded but Go modules.
 """
 
 import hashlib

@@ -101,7 +101,7 @@ def test_an_agent_cannot_give_an_inventory_other_owners_or_finalizers(release, a
 
 
 def test_metadata_cannot_be_changed_through_status(release, agent):
-    """That is why the policy looks at it in other writes only."""
+    """So the policy checks metadata only in other writes."""
     path = f"{INVENTORIES}/lab.edge-1"
     assert agent("POST", INVENTORIES, release.inventory("edge-1")).code == 201
     try:
