@@ -1,4 +1,4 @@
-"""What the tests say to a cluster: objects in, objects out, and waiting for a condition with the last answer kept."""
+"""How tests use a cluster: they create and read objects, and wait for a condition. A failure shows the last answer."""
 
 import json
 import time

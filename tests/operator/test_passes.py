@@ -261,7 +261,7 @@ async def test_a_slow_answer_about_events_while_another_pass_asks_harms_neither(
 
 
 async def orphan(operator: Operator, *, written: timedelta) -> str:
-    """An inventory of `a` on a node that is in no pool, last written so long ago, as a new leader finds it."""
+    """An inventory of `a` on a node that is in no pool. A new leader finds it; it was last written `written` ago."""
     made = apply(operator, "a", nodePools=[pool("gpu", hardware="gpu")])
     owner = {
         "kind": "DevicePluginConfig",

@@ -158,7 +158,7 @@ def _alike(spots: Mapping[str, Spot], linked: set[str]) -> dict[object, list[str
             fork = spot.chain
             while fork and through[fork] == 1:
                 fork = fork[:-1]
-            # `fork`: the last bridge that other devices are below too. Devices with one fork are equally far from all
+            # `fork`: the lowest bridge that is above other devices too. Devices with one fork are equally far from all
             # others. The bridges below the fork count only if a root port is above it (`level`).
             key = (fork, len(spot.chain) if len(fork) > 1 else 0, spot.numa_node)
         groups.setdefault(key, []).append(i)

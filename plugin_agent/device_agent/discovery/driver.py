@@ -23,7 +23,7 @@ class DriverSource(Source, Protocol):
     def reason(self, *, expected: bool) -> str:
         """Why it shows no devices, or why its answer cannot be used now; '' if all is well.
 
-        `expected`: the entry had devices before, so their absence is reported on any node.
+        `expected`: the entry had devices before. Then their absence is reported even if nothing shows such hardware.
         """
         ...
 

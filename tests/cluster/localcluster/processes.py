@@ -1,7 +1,7 @@
 """Running commands and keeping daemons without a service manager.
 
-A daemon is known by a pid file and by a tag in its environment. Both must agree before a signal is sent: a pid that
-the kernel gave to somebody else in the meantime is never touched, and nothing is ever ended by its name.
+A daemon is known by a pid file and by a tag in its environment. Both must agree before a signal is sent, because
+the kernel may have given the pid to another process. Nothing is ended by its name.
 """
 
 import contextlib

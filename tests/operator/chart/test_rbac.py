@@ -1,4 +1,4 @@
-"""The chart's roles on a real API server: what each account does is allowed, what it must not do is not."""
+"""The chart's roles on a real API server: each account may do its work, and nothing else."""
 
 import json
 import re

@@ -43,7 +43,7 @@ GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-{profile}"
 
 
 def strict(schema: Any) -> Any:
-    """The schema as the API server means it: what is not declared would be dropped."""
+    """The schema, which now refuses undeclared fields. The API server would drop them."""
     if isinstance(schema, dict):
         closed = {k: strict(v) for k, v in schema.items()}
         if "properties" in schema and schema.get("type") == "object":
