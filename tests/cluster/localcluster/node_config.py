@@ -153,7 +153,7 @@ def kube_proxy(profile: Profile, index: int, *, kubeconfig: Path) -> str:
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`over` laid on `base`: maps are merged, everything else is replaced."""
+    """`base` with the values of `over`: maps are merged, everything else is replaced."""
     result = dict(base)
     for key, value in over.items():
         below = result.get(key)
