@@ -70,7 +70,7 @@ class Operators:
         return self._shared
 
     def start(self, **settings: object) -> OperatorProcess:
-        """One with settings of its own; it ends with the test."""
+        """An operator with settings of its own; it ends with the test."""
         self.end_shared()
         self._own.append(self._start(**settings))
         return self._own[-1]
@@ -109,7 +109,7 @@ def operators(_operators: Operators, kube: Kube) -> Iterator[Operators]:
 
 @pytest.fixture
 def operator(operators: Operators) -> OperatorProcess:
-    """The one that goes on from test to test."""
+    """The operator that keeps running from test to test."""
     return operators.shared()
 
 
@@ -132,7 +132,7 @@ def owned(kube: Kube) -> Owned:
 
 
 def _sweep(kube: Kube) -> None:
-    """What no garbage collector takes here."""
+    """Deletes what a test left. No garbage collector runs here."""
     for path in (CONFIGS, INVENTORIES, NODES):
         for item in kube.items(path):
             kube.delete(f"{path}/{item['metadata']['name']}")

@@ -180,7 +180,7 @@ def test_while_paused_what_runs_is_kept_too(operator: OperatorProcess, kube: Kub
 
 
 def replaced(kube: Kube, found: Object, **changes: Any) -> None:
-    """By hand: its content cannot be edited, so it is deleted and made again."""
+    """Somebody changes a revision by hand. Its content cannot be edited, so it is deleted and created again."""
     path = f"{REVISIONS}/{found['metadata']['name']}"
     body = copy.deepcopy(found)
     body["metadata"] = {key: found["metadata"][key] for key in ("name", "labels", "ownerReferences")}

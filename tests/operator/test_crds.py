@@ -128,7 +128,7 @@ EVERYTHING = {
 
 
 def create(kube: Kube, obj: Any, *, validation: str = "Strict") -> Object:
-    """What would be stored. Strict is what kubectl asks for; other clients' default is Warn."""
+    """The object as it would be stored. kubectl asks for the validation Strict; the default of other clients is Warn."""
     path = {"DevicePluginConfig": CONFIGS, "NodeDeviceInventory": INVENTORIES}[obj["kind"]]
     return kube.create(f"{path}?dryRun=All&fieldValidation={validation}", obj)
 

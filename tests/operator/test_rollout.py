@@ -9,7 +9,21 @@ from typing import Any
 import pytest
 from agents import Agent, ready_node
 from conftest import Operators
-from kubeapi import CONFIGMAPS, CONFIGS, Kube, Object, Owned, accepted, condition, config, eventually, node, pool
+from kubeapi import (
+    CONFIGMAPS,
+    CONFIGS,
+    DAEMONSETS,
+    Kube,
+    Object,
+    Owned,
+    accepted,
+    both,
+    condition,
+    config,
+    eventually,
+    node,
+    pool,
+)
 from localcluster import Cluster, binaries
 from operator_process import OperatorProcess
 
@@ -171,3 +185,28 @@ def test_the_status_of_a_quiet_object_is_written_again(operators: Operators, kub
         lambda: (s := kube.get(f"{CONFIGS}/quiet")["status"])["lastUpdateTime"] > first["lastUpdateTime"] and s,
     )
     assert {**later, "lastUpdateTime": ""} == {**first, "lastUpdateTime": ""}
+
+
+def test_old_agents_keep_the_document_of_their_contract_version_until_they_are_replaced(
+    operator: OperatorProcess, kube: Kube, owned: Owned
+) -> None:
+    ready_node(kube, node("skew-1"))
+    kube.create(CONFIGS, config("skew"))
+    configmap, daemonset = both(owned, "skew")
+    meta = configmap["metadata"]
+    kept = {key: meta[key] for key in ("labels", "annotations", "ownerReferences")}
+    old = f"{daemonset['metadata']['name']}-v0"
+    rolling = {"observedGeneration": 1, "desiredNumberScheduled": 1, "updatedNumberScheduled": 0}
+    rolling |= {"currentNumberScheduled": 1, "numberMisscheduled": 0, "numberReady": 0}
+    path = f"{DAEMONSETS}/{daemonset['metadata']['name']}/status"
+    kube.patch(path, {"status": rolling})
+    kube.create(CONFIGMAPS, {"metadata": {"name": old, **kept}, "data": {"config.json": "{}"}})
+    passes = operator.metric("reconcile_seconds_count", result="accepted")
+    edit(kube, "skew", agent={"logLevel": "Debug"})
+    eventually("passes", lambda: operator.metric("reconcile_seconds_count", result="accepted") > passes + 1)
+    assert kube.find(f"{CONFIGMAPS}/{old}") is not None
+    eventually(
+        "the edit", lambda: kube.get(f"{DAEMONSETS}/{daemonset['metadata']['name']}")["metadata"]["generation"] == 2
+    )
+    kube.patch(path, {"status": {**rolling, "observedGeneration": 2, "updatedNumberScheduled": 1}})
+    eventually("it is removed", lambda: kube.find(f"{CONFIGMAPS}/{old}") is None)

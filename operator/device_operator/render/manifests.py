@@ -53,7 +53,7 @@ POD_RESOURCES_DIR: Final = "/var/lib/kubelet/pod-resources"
 """In the agent's container; on the node it is below the kubelet's root directory."""
 
 DEFAULT_RESOURCES: Final = ComputeResources(requests={"cpu": "10m", "memory": "64Mi"}, limits={"memory": "256Mi"})
-"""The agent takes 50 MiB with 8 devices; the limit is for 20,000 ids. No cpu limit: throttled probes would fail."""
+"""The agent takes 45 MiB with 8 devices; the limit is for 20,000 ids. No cpu limit: throttled probes would fail."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

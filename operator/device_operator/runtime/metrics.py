@@ -108,7 +108,7 @@ class Telemetry:
             ages.add_metric([resource], age)
         yield ages
         conditions = GaugeMetricFamily(
-            f"{PREFIX}_config_condition", "1 for the status a condition has.", labels=["config", "type", "status"]
+            f"{PREFIX}_config_condition", "1 for the status of each condition.", labels=["config", "type", "status"]
         )
         nodes = GaugeMetricFamily(
             f"{PREFIX}_nodes", "Nodes of a pool: matched, settled, ready, …", labels=["config", "pool", "state"]

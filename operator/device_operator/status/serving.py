@@ -114,7 +114,7 @@ def _clashed(status: InventoryStatus, clashes: Sequence[EnvClash], state: NodeSt
             held[holder.namespace, holder.pod, holder.container].add(device.resource)
     texts = [
         f"container {container} of pod {namespace}/{pod} holds {' and '.join(both)}, which each set {clash.name}: "
-        "it got only one of the values; let no container ask for both"
+        "it got only one of the values; request these resources in separate containers"
         for (namespace, pod, container), resources in sorted(held.items())
         if len(resources) > 1
         for clash in clashes

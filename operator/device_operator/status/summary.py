@@ -45,7 +45,7 @@ MAX_RESOURCES: Final = 128
 MAX_UNHEALTHY: Final = 4096
 MAX_NODES: Final = 8192
 MAX_DEVICES: Final = 1024
-"""Of one node. These four are maxItems of the CRD; the limit of bytes is almost always reached first."""
+"""Devices of one node. These four limits are the CRD's maxItems. The limit of bytes is almost always reached first."""
 MAX_HOLDERS: Final = 2
 
 

@@ -30,7 +30,7 @@ class DeviceHealth(Word):
 
     HEALTHY = "Healthy", "The device is offered to pods."
     UNHEALTHY = "Unhealthy", "The device is not offered. Its reason says why."
-    UNKNOWN = "Unknown", "The last check gave no answer. The device is offered as before, but not counted as healthy."
+    UNKNOWN = "Unknown", "The last check gave no answer. The device is offered as before."
 
 
 class DeviceReason(Word):

@@ -55,7 +55,7 @@ class Settings:
     holders_backoff: float = 30.0
     """Pause after RESOURCE_EXHAUSTED: all clients of the node share the rate limit."""
     allocatable_poll: float = 30.0
-    """Between checks whether the kubelet has our devices, or another plugin's under our resource's name."""
+    """Between checks that the kubelet has our devices under our resource's name, not another plugin's."""
     allocatable_deadline: float = 1.0
     """How long a registration waits to learn whether another plugin serves the resource."""
     store_wait: float = 1.0

@@ -39,8 +39,8 @@ def sweep(
     """Removes useless files of other objects, and touches this object's. Returns the names of the removed files.
 
     `now`: epoch seconds. `age`: a file that nobody has touched for so many seconds has no agent. `in_use` None: such a
-    file's items are never needed. If a reboot ends the items, files of another boot are removed at once, and those of
-    this boot stay.
+    file's items are never needed. If a reboot ends the items, only the boot counts, not the age: files of another boot
+    are removed, and those of this boot stay.
 
     Raises:
         OSError: the directory cannot be read.

@@ -64,7 +64,7 @@ class Adoption:
         return Adopted({**devices, **new}, {**ids, **more}, entries, tuple(claims))
 
     def _entry(self, name: str, claim: Claim | None) -> Resource:
-        """The entry of a name; one without sources if the name's own entry left the configuration."""
+        """The entry of a name. If the configuration no longer has it: an entry without sources."""
         entry = self.of_name.get(name) or self.entries.get(name) or (self.entries.get(claim.entry) if claim else None)
         return entry or Resource(name=claim.entry if claim else name, devices=())
 

@@ -21,9 +21,9 @@ from device_agent.table.device import Key, split_replica
 from device_agent.table.usage import UNSEEN_SECONDS, Usage
 
 FORGET_SECONDS: Final = UNSEEN_SECONDS
-"""A claim no longer offered is forgotten when a List that began at least this much later shows it free."""
+"""A claim that is no longer offered is kept at least this long. Then the next List that shows it free ends it."""
 CROWD: Final = 20_000
-"""Above this number, claims no longer offered are forgotten without this wait: names and ids may change with each plug.
+"""With more claims than this, those no longer offered are forgotten without the wait: each plug may bring new names.
 """
 
 _Value = TypeVar("_Value")

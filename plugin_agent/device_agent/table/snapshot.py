@@ -30,9 +30,9 @@ class Advertised:
 class DeviceState:
     """One physical device under one resource name.
 
-    `since`: when this health and reason began, UTC. `unanswered`: why its last check gave no answer, or '': its health
-    is what it was before. `ids`: as listed to the kubelet, those on their way out
-    included; empty while the device's id is listed under another name. `holders`: of those ids that are held.
+    `since`: when this health and reason began, UTC. `unanswered`: why its last check gave no answer, or ''. A check
+    without an answer does not change the health. `ids`: as the kubelet has them, with those on their way out; empty
+    while the device's id is listed under another name. `holders`: of those ids that are held.
     """
 
     unit: Unit

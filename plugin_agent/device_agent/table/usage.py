@@ -28,8 +28,8 @@ class Usage:
     """The last List, and the hand-outs that no List has shown yet. Times are monotonic.
 
     `known`: the last question to PodResources was answered. `begun`: when the List whose answer counts was begun.
-    `unseen`: when each id
-    was handed out that no List has shown yet. Nothing happens to the table while an Allocate is answered.
+    `unseen`: ids that no List has shown yet -> when they were handed out.
+    Nothing happens to the table while an Allocate is answered.
     """
 
     known: bool = False
@@ -48,7 +48,7 @@ class Usage:
         if self.begun is not None and begun < self.begun:
             return self
         after = replace(self, known=True, begun=begun, holders=holders)
-        # a List begun before the hand-out may show the holder before this one
+        # a List begun before the hand-out may still show the previous holder of the id
         unseen = {
             key: handed_out
             for key, handed_out in self.unseen.items()

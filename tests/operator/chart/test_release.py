@@ -32,7 +32,7 @@ def test_the_example_in_the_notes_is_accepted(release):
 
 
 def test_the_release_test_sees_an_operator_that_is_available_and_one_that_is_not(release, tmp_path):
-    """The program of the test pod with that pod's own rights; here nothing runs the Deployment but the test."""
+    """Runs the program of the test pod with that pod's rights. No controller runs: the test sets the Deployment's status."""
     hooks = [o for o in yaml.safe_load_all(release.cluster.helm("get", "hooks", "do", "-n", NAMESPACE)) if o]
     rights = [o for o in hooks if o["kind"] != "Pod"]
     [pod] = [o for o in hooks if o["kind"] == "Pod"]

@@ -107,7 +107,7 @@ def test_drift_is_found_and_copying_mends_it(copy_crds, tmp_path):
 @pytest.mark.parametrize("text", [CRD, ANNOTATED, "---\n" + CRD])
 @pytest.mark.parametrize("keep", [True, False])
 def test_a_template_renders_to_its_source(chart, copy_crds, tmp_path, text, keep):
-    """Braces in descriptions stay literal; labels and annotations are added to those that stand there."""
+    """Braces in descriptions stay literal; labels and annotations are added to those of the source."""
     folder = tmp_path / "chart"
     (folder / "templates").mkdir(parents=True)
     (folder / "Chart.yaml").write_text("apiVersion: v2\nname: x\nversion: 0.1.0\n")

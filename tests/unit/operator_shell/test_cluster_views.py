@@ -185,7 +185,7 @@ def test_a_new_leader_sees_the_age_of_a_report() -> None:
 
 def test_only_news_enqueues_a_pass() -> None:
     def told(raw: dict[str, Any], *, after: float) -> list[str]:
-        """Who is enqueued by `raw`, so long after the first report."""
+        """The names that `raw` enqueues if it comes that long after the first report."""
         enqueued: list[str] = []
         clock = [NOW]
         cache = ClusterCache(

@@ -127,7 +127,7 @@ def test_an_id_that_is_held_under_a_name_of_a_placeholder_is_listed_with_the_fir
     assert steps.send("example.com/gpu-x") == {"a": True, "gone": False}
 
 
-def test_names_of_a_configuration_that_the_next_scan_brings_could_be_served():
+def test_names_of_a_new_configuration_could_be_served_before_its_first_scan():
     steps = Steps(resource())
     steps.table.configure(document(resource(OTHER)))
     assert steps.table.could_serve(NAME)

@@ -1,9 +1,9 @@
 """For any events in any order: no id in use is dropped, no hardware is held twice, no device is lost.
 
-The machine plays the node, the admin and the kubelet around one table. Its kubelet knows of each resource what
-was last sent, hears of a list at any time after it was made, allocates what it takes to be healthy and free, and answers List late and out of order. Its disk has what
-each object's agent wrote before it offered anything; the agent may be killed at any moment, and start with another
-configuration, or as that of another object.
+The machine plays the node, the admin and the kubelet around one table. Its kubelet gets a list at any time after it was
+made. It allocates ids that are healthy and free as far as it knows, and answers List late and out of order. Its disk has
+what each object's agent wrote before it offered anything. The agent may be killed at any moment, and start with another
+configuration or for another object.
 """
 
 from dataclasses import dataclass
@@ -107,7 +107,7 @@ class Node(RuleBasedStateMachine):
         self.told = now
         for of_name in (self.kubelet, self.writing):
             for name in of_name.keys() - now.keys():
-                del of_name[name]  # its server ends, and the kubelet takes all of it for unhealthy
+                del of_name[name]  # its server ends, and the kubelet marks all its devices unhealthy
         for name, ids in self.kubelet.items():
             assert not any(ids[i] for i in ids.keys() - now[name].keys()), "dropped before it was told as unhealthy"
         for name, listed in self.writing.items():
