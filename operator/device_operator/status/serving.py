@@ -15,6 +15,8 @@ from device_agent.contract.reasons import DeviceHealth, ExclusionReason, NodeRea
 
 from device_operator.spec.caveats import EnvClash
 
+SEAT_TAKEN: Final = "SeatTaken"
+"""An agent's reason: another agent on the node serves the name, and this one waits."""
 _DEVICES: Final = {
     DeviceHealth.UNHEALTHY: NodeReason.DEVICES_UNHEALTHY,
     DeviceHealth.UNKNOWN: NodeReason.DEVICES_UNKNOWN,
@@ -47,9 +49,10 @@ def reported(status: InventoryStatus, *, clashes: Sequence[EnvClash] = (), fresh
         text = f"the agent keeps its previous configuration: {status.config_error}"
         return Diagnosis(state, NodeReason.CONFIG_ERROR, text)
     if left_out := _unregistered(status):
-        foreign = [r for r in left_out if r.reason == NodeReason.FOREIGN_PLUGIN]
-        reason = NodeReason.FOREIGN_PLUGIN if foreign else NodeReason.NOT_REGISTERED
-        return Diagnosis(state, reason, "; ".join(_not_registered(foreign or left_out)))
+        for reason in (NodeReason.FOREIGN_PLUGIN, SEAT_TAKEN):
+            if found := [r for r in left_out if r.reason == reason]:
+                return Diagnosis(state, reason, "; ".join(_not_registered(found)))
+        return Diagnosis(state, NodeReason.NOT_REGISTERED, "; ".join(_not_registered(left_out)))
     for reason in (NodeReason.RESOURCE_REFUSED, NodeReason.DRIVER_UNAVAILABLE):
         if texts := _told(r for r in status.resources if r.reason == reason):
             return Diagnosis(state, reason, "; ".join(texts))
@@ -115,7 +118,7 @@ def _clashed(status: InventoryStatus, clashes: Sequence[EnvClash], state: NodeSt
             held[holder.namespace, holder.pod, holder.container].add(device.resource)
     texts = [
         f"container {container} of pod {namespace}/{pod} holds {' and '.join(both)}, which each set {clash.name}: "
-        "it got only one of the values; let no container ask for both"
+        "it got only one of the values; request these resources in separate containers"
         for (namespace, pod, container), resources in sorted(held.items())
         if len(resources) > 1
         for clash in clashes

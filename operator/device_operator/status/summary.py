@@ -37,6 +37,7 @@ from device_operator.status.conditions import BrokenDevices, Situation
 from device_operator.status.nodes import NodeReport, StatusSettings, node_reports
 from device_operator.status.observed import Observed
 from device_operator.status.pools import PoolView, as_rendered, pool_views
+from device_operator.status.rollout import Rollout
 
 T = TypeVar("T")
 
@@ -44,7 +45,7 @@ MAX_RESOURCES: Final = 128
 MAX_UNHEALTHY: Final = 4096
 MAX_NODES: Final = 8192
 MAX_DEVICES: Final = 1024
-"""Of one node. These four are maxItems of the CRD; the limit of bytes is almost always reached first."""
+"""Devices of one node. These four limits are the CRD's maxItems. The limit of bytes is almost always reached first."""
 MAX_HOLDERS: Final = 2
 
 
@@ -56,11 +57,12 @@ def compute(
     assigned: Assignment,
     manifests: Iterable[Manifest] = (),
     settings: StatusSettings | None = None,
+    rollout: Rollout | None = None,
 ) -> ConfigStatus:
     """The complete status.
 
     `assigned` (`placement.assignment`), `manifests` (`manifests.render`): of the spec in force; empty without one.
-    `previous`: the present status.
+    `previous`: the present status. `rollout`: which pools still wait for the spec in force.
     """
     settings = settings or StatusSettings()
     before = previous.by_type
@@ -81,15 +83,18 @@ def compute(
             previous=before,
             complete=observed.complete,
             applied=as_rendered(pools, observed.daemonsets),
+            rollout=rollout,
         )
     )
     now, generation = rfc3339(observed.now), standing.generation
     status = ConfigStatus(
         observed_generation=generation,
+        last_update_time=now,
         accepted_generation=_accepted_generation(standing, previous),
+        earlier_spec=standing.earlier,
         summary=_summary(reports, broken[DeviceHealth.UNHEALTHY]),
         conditions=conditions.with_times(concluded, previous=before, generation=generation, now=now),
-        pools=tuple(_pool(pool, reports, assigned) for pool in pools),
+        pools=tuple(_pool(pool, reports, assigned, rollout) for pool in pools),
     )
     return _filled(status, reports, broken[DeviceHealth.UNHEALTHY], limit=settings.max_bytes)
 
@@ -151,9 +156,13 @@ def _since(condition: ConfigCondition | None) -> datetime | None:
     return datetime.fromisoformat(condition.last_transition_time)
 
 
-def _pool(pool: PoolView, reports: Sequence[NodeReport], assigned: Assignment) -> PoolStatus:
+def _pool(pool: PoolView, reports: Sequence[NodeReport], assigned: Assignment, rollout: Rollout | None) -> PoolStatus:
     ours = [r for r in reports if r.pool == pool.name]
     said = [pool.problem.message] if pool.problem else []
+    if rollout and pool.name in rollout.waiting:
+        kept = rollout.turns[pool.name].generation
+        spec = f"the spec of generation {kept}" if kept else "its earlier spec"
+        said.append(f"keeps {spec} until pool {rollout.behind} has the new one")
     if mine := [o for o in assigned.overlaps if o.pool == pool.name]:
         said.append(describe(mine))
     said += sorted({r.message for r in ours if r.reason == NodeReason.FAILED_CREATE})

@@ -42,7 +42,7 @@ class InventorySpec:
 class InventorySummary:
     """Numbers over all resources. They also count what was cut from the lists.
 
-    `devices`, `healthy`: physical devices; `capacity`, `allocated`: ids.
+    `devices`, `healthy`: physical devices; `capacity`, `allocated`: ids. `healthy` includes Unknown devices.
     """
 
     devices: int = 0
@@ -75,7 +75,7 @@ class InventoryResource:
 
     @property
     def answering(self) -> int:
-        """The number of healthy devices without those that are Unknown. Totals and status use this number."""
+        """The healthy devices without those that are Unknown. The DevicePluginConfig's status has this number."""
         return max(self.healthy - self.unknown, 0)
 
     @property

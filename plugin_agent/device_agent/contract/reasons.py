@@ -10,7 +10,7 @@ Three kinds of words are not listed here, because others define them:
 """
 
 from enum import StrEnum
-from typing import Self
+from typing import Final, Self
 
 
 class Word(StrEnum):
@@ -30,7 +30,7 @@ class DeviceHealth(Word):
 
     HEALTHY = "Healthy", "The device is offered to pods."
     UNHEALTHY = "Unhealthy", "The device is not offered. Its reason says why."
-    UNKNOWN = "Unknown", "The last check gave no answer. The device is offered as before, but not counted as healthy."
+    UNKNOWN = "Unknown", "The last check gave no answer. The device is offered as before."
 
 
 class DeviceReason(Word):
@@ -119,6 +119,11 @@ class DeviceReason(Word):
         "RowRemapFailed",
         "A faulty row of the device's memory could not be replaced by a spare one. Replace the device.",
     )
+
+
+PLANNED: Final = frozenset({DeviceReason.DRAINING, DeviceReason.HELD_AS, "Cordoned", "Releasing"})
+"""Reasons of devices that are withheld by plan and are not broken: no alarm, no Warning. Cordoned and Releasing are
+words of newer agents."""
 
 
 class ExclusionReason(Word):
@@ -375,6 +380,12 @@ class ConditionReason(Word):
     )
     CURRENT = "Current", "All nodes have the current configuration and pod template."
     PAUSED = "Paused", "spec.paused is true: the operator changes nothing, but still reports."
+    HALTED = (
+        "Halted",
+        "A pool lost all devices of a resource by the new spec, or cannot use it. The next pools keep their spec. The "
+        "message names them. Correct the spec, or return to the spec before it "
+        "(docs/operations.md#return-to-an-earlier-spec).",
+    )
     NOT_ACCEPTED = (
         "NotAccepted",
         "No spec of the object was accepted yet, so nothing runs. The condition Accepted has the cause.",
@@ -418,3 +429,7 @@ class EventReason(Word):
     DEVICE_HEALTHY = "DeviceHealthy", "A device is Healthy again."
     DEVICE_UNHEALTHY = "DeviceUnhealthy", "A device became Unhealthy; the message has the reason."
     DEVICE_UNKNOWN = "DeviceUnknown", "The last check of a device gave no answer; the message has the reason."
+    DEVICES_CHANGED = (
+        "DevicesChanged",
+        "A planned change: devices are withheld (Draining, HeldAs) or offered again. The message has the numbers.",
+    )

@@ -225,7 +225,7 @@ def _summary(snapshot: TableSnapshot) -> InventorySummary:
 
 
 def _physical(state: ResourceState) -> int:
-    """Devices listed under this name. A device that another name lists for now counts there."""
+    """The number of devices listed under this name. A device that is still listed under another name counts there."""
     return sum(1 for d in state.devices if d.ids)
 
 

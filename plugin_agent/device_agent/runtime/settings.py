@@ -67,7 +67,7 @@ class Settings:
     settle_max: float = 300.0
     """Between looks for doubts that stay, such as the surplus ids of an init container."""
     allocatable_poll: float = 30.0
-    """Between checks whether the kubelet has our devices, or another plugin's under our resource's name."""
+    """Between checks that the kubelet has our devices under our resource's name, not another plugin's."""
     allocatable_deadline: float = 1.0
     """How long a registration waits to learn whether another plugin serves the resource."""
     store_wait: float = 1.0

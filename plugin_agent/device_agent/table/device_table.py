@@ -116,7 +116,7 @@ class DeviceTable:
         """The selection that follows from one scan of the node."""
         edited = self._take_configuration(now=now, wall=wall)
         units = presence.found_once(selection.units, self._entries)
-        rest = replace(selection, units=())  # the devices have them
+        rest = replace(selection, units=())  # `_devices` has the units
         self._selection = self._selection if rest == self._selection else rest
         self._scanned = True
         for unit in units.values():

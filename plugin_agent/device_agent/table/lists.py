@@ -203,7 +203,7 @@ class ResourceList:
 
 
 Lists = Mapping[str, ResourceList]
-"""Resource name -> its list, sorted by name; also of names whose devices are listed with no id now."""
+"""Resource name -> its list, sorted by name. A name whose devices have no listed id now has an empty list."""
 
 
 def make(before: Lists, rows: Iterable[ListRow], *, hints: Callable[[str], bool], links: Links) -> Lists:
@@ -249,7 +249,7 @@ next that the kubelet gets.
 
 
 def unhealthy_since(before: Told, written: Iterable[Advertised], latest: ResourceList, *, now: float) -> Told:
-    """The value after the list `written` was sent. `latest`: the next list to send; `before`: the value until then."""
+    """The value after the list `written` was sent. `latest`: the next list to send; `before`: the value so far."""
     unhealthy = latest.unhealthy
     return {i.id: before.get(i.id, now) for i in written if not i.healthy and i.id in unhealthy}
 

@@ -67,7 +67,7 @@ def test_the_annotation_is_polled_while_a_state_is_bad() -> None:
 
 
 def test_a_list_that_changes_while_an_acknowledgement_is_read_is_sent() -> None:
-    """The inventory is read every now and then, annotated or not; what else was due by then must not be lost."""
+    """Reading an empty annotation may change a list, because time has passed. The change must be sent."""
     steps = Steps(resource(health=HealthRules(removal_grace_seconds=60)))
     steps.now = time.monotonic() - 600
     told: list[frozenset[str]] = []
