@@ -160,6 +160,7 @@ class Storm:
         assert len(disks) == len(set(disks)), f"in two hands: {self.pods}"
 
 
+@pytest.mark.timeout(600 + 90 * FAULTS)
 def test_random_faults_put_no_device_into_two_hands_and_lose_none(kube: Kube) -> None:
     log = Path(tempfile.gettempdir()) / f"device-operator-faults-{SEED}.log"
     print(f"seed {SEED}, log {log}")
