@@ -37,10 +37,10 @@ class Reading:
 class KubeletView:
     """`usage`: what is or may be in use. `seen`: its grants with the names of their pods, for the node store.
 
-    `life`: of the kubelet whose record was read last; `suspected`: of one whose record tells nothing. `missing`: grants
-    of an earlier life that the record does not have; those whose pod runs on are `usage.lost`. `begun`: the first
-    look in that life. `heard`: what other objects' agents knew when this one started. `kept`: ids that the kubelet keeps for pods that are
-    gone -> the pod.
+    `life`: of the kubelet whose record was read last, `begun`: the first look at it; `suspected`: of one whose record
+    tells nothing. `missing`: grants of an earlier life that the record does not have; those whose pod runs on are
+    `usage.lost`. `heard`: what other objects' agents knew when this one started. `kept`: ids that the kubelet keeps for
+    pods that are gone -> the pod.
     """
 
     usage: Usage = Usage()

@@ -404,6 +404,9 @@ class Node(RuleBasedStateMachine):
         self.memory = [given for given in kept if given in self.pods]
         self.read_record()
         self.send()
+        if slow:
+            self.ask_and_answer()
+            self.send()
 
     def name_all(self) -> None:
         """The List that follows each Allocate by a second, and the record that it goes with."""
