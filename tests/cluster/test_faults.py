@@ -117,16 +117,28 @@ class Storm:
 
     @contextmanager
     def _without_kubelet(self) -> Iterator[None]:
-        self._names_known()
-        self.kube.cluster.stop_service(1, "kubelet")
-        yield
-        self.kube.cluster.start_service(1, "kubelet")
+        """For the loss of its record. What no List has ever named is not known to have run on: nothing is admitted now,
+        and what was is named.
+        """
+        self.kube("cordon", "node-1")
+        try:
+            self._wait_for_names()
+            self.kube.cluster.stop_service(1, "kubelet")
+            yield
+            self.kube.cluster.start_service(1, "kubelet")
+        finally:
+            self.kube("uncordon", "node-1")
 
-    def _names_known(self) -> None:
-        """What no List has ever named is not known to have run on. The agent keeps the names on the node."""
-        running = {name for name, disk in self.pods.items() if disk}
+    def _wait_for_names(self) -> None:
+        """The agent keeps the names on the node."""
 
         def named() -> bool:
+            pods = [
+                p for p in self.kube.every("pods") if p["spec"].get("nodeName") and p["metadata"]["name"] in self.pods
+            ]
+            starting = [p["metadata"]["name"] for p in pods if p["status"].get("phase") == "Pending"]
+            assert not starting, f"{starting} not started"
+            running = {p["metadata"]["name"] for p in pods if p["status"].get("phase") == "Running"}
             kept = [json.loads(f.read_text()) for f in (self.plugins / "device-operator" / "grants").glob("*.json")]
             names = {item["name"] for file in kept for item in file["items"]}
             assert running <= names, f"{running - names} not named"
