@@ -1,6 +1,6 @@
 """Writes the node's inventory to the API server: on change, coalesced, and as a heartbeat.
 
-Only this node's agent writes it. Each answer brings the admin's acknowledgement.
+Only this node's agent writes it. Each answer brings what admins have written: cordons and the acknowledgement.
 """
 
 import asyncio
@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from device_agent.contract import names
-from device_agent.contract.inventory import InventoryStatus
+from device_agent.contract.inventory import InventoryCordon, InventoryStatus
+from device_agent.contract.values import dataclass
 from device_agent.report.api_client import JSON, MERGE_PATCH, ApiCallError, ApiServer
 from device_agent.report.inventory import AgentIdentity, new_object, patch
 from device_agent.runtime.metrics import Metrics
@@ -26,8 +27,18 @@ ACKNOWLEDGE: Final = f"{names.GROUP}/acknowledge"
 """Annotation of the inventory: `<device id>=<since>[,...]`, failures that an admin says are over."""
 
 
-def write(server: ApiServer, identity: AgentIdentity, body: Mapping[str, Any]) -> str:
-    """Patches the status; creates the object if it does not exist. Blocking. Returns the acknowledgement, or ''.
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What admins have written into the inventory. `acknowledgement`: the annotation, or ''."""
+
+    acknowledgement: str = ""
+    cordoned: tuple[InventoryCordon, ...] = ()
+
+
+def write(
+    server: ApiServer, identity: AgentIdentity, body: Mapping[str, Any], cordoned: tuple[InventoryCordon, ...] = ()
+) -> Orders:
+    """Patches the status; creates the object, with these cordons, if it does not exist. Blocking.
 
     Raises:
         ApiCallError: not written.
@@ -35,38 +46,43 @@ def write(server: ApiServer, identity: AgentIdentity, body: Mapping[str, Any]) -
     objects = f"/apis/{names.API_VERSION}/{PLURAL}"
     status = f"{objects}/{identity.inventory_name}/status"
     try:
-        return _acknowledgement(server.request("PATCH", status, body=dict(body), kind=MERGE_PATCH))
+        return _orders(server.request("PATCH", status, body=dict(body), kind=MERGE_PATCH))
     except ApiCallError as error:
         if error.status != 404:
             raise
     try:
-        server.request("POST", objects, body=new_object(identity), kind=JSON)
+        server.request("POST", objects, body=new_object(identity, cordoned), kind=JSON)
     except ApiCallError as error:
         if error.status != 409:  # an earlier request of ours has created it, and its answer was lost
             raise
-    return _acknowledgement(server.request("PATCH", status, body=dict(body), kind=MERGE_PATCH))
+    return _orders(server.request("PATCH", status, body=dict(body), kind=MERGE_PATCH))
 
 
-def read(server: ApiServer, identity: AgentIdentity) -> str:
-    """The acknowledgement, or ''. Blocking.
+def read(server: ApiServer, identity: AgentIdentity) -> Orders:
+    """Blocking.
 
     Raises:
         ApiCallError: not read.
     """
-    return _acknowledgement(server.request("GET", f"/apis/{names.API_VERSION}/{PLURAL}/{identity.inventory_name}"))
+    return _orders(server.request("GET", f"/apis/{names.API_VERSION}/{PLURAL}/{identity.inventory_name}"))
 
 
-def _acknowledgement(inventory: Any) -> str:
-    try:
-        return str(inventory["metadata"]["annotations"][ACKNOWLEDGE])
-    except (KeyError, TypeError):
-        return ""
+def _orders(inventory: Any) -> Orders:
+    """What cannot be read is left out: the API server has checked the object."""
+    acknowledgement = ""
+    cordoned: list[InventoryCordon] = []
+    with contextlib.suppress(KeyError, TypeError):
+        acknowledgement = str(inventory["metadata"]["annotations"][ACKNOWLEDGE])
+    with contextlib.suppress(KeyError, TypeError):
+        cordoned = [InventoryCordon(str(i["id"]), str(i.get("reason") or "")) for i in inventory["spec"]["cordoned"]]
+    return Orders(acknowledgement, tuple(cordoned))
 
 
 class Reporter:
     """Writes the inventory for as long as it runs. `build`: the status of now.
 
-    `acknowledged` gets the acknowledgement from each answer. While `awaiting()` is true, it is also polled.
+    `ordered` gets what admins have written, from each answer and from reads between. `cordoned`: the cordons of an
+    inventory that is created anew.
     """
 
     def __init__(
@@ -77,14 +93,14 @@ class Reporter:
         build: Callable[[], InventoryStatus],
         settings: Settings,
         metrics: Metrics,
-        acknowledged: Callable[[str], None] = lambda _: None,
-        awaiting: Callable[[], bool] = lambda: False,
+        ordered: Callable[[Orders], None] = lambda _: None,
+        cordoned: Callable[[], tuple[InventoryCordon, ...]] = tuple,
     ) -> None:
         self._server = server
         self._identity = identity
         self._build = build
-        self._acknowledged = acknowledged
-        self._awaiting = awaiting
+        self._ordered = ordered
+        self._cordoned = cordoned
         self._settings = settings
         self._metrics = metrics
         self._worker = Worker("report")
@@ -110,33 +126,39 @@ class Reporter:
                 pause = await self._write(status)
                 await asyncio.sleep(pause)
                 continue
-            due_at = self._written_at + settings.heartbeat
-            if self._awaiting():
-                read_at = self._read_at + settings.acknowledge_poll
-                if time.monotonic() >= read_at:
-                    await self._read()
-                    continue
-                due_at = min(due_at, read_at)
+            read_at = self._read_at + settings.inventory_poll
+            if time.monotonic() >= read_at:
+                await self._read()
+                continue
+            due_at = min(self._written_at + settings.heartbeat, read_at)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(due_at - time.monotonic(), 0)):
                     await self._changed.wait()
 
     async def _read(self) -> None:
-        """Reads the acknowledgement only; the inventory that was written is still true."""
+        """Reads what admins have written. The inventory that was written is still true.
+
+        If it was deleted, it is written at once.
+        """
         self._read_at = time.monotonic()
-        with contextlib.suppress(ApiCallError, TimeoutError, WorkerBusyError):
-            self._acknowledged(
-                await self._worker.call(
-                    lambda: read(self._server, self._identity), seconds=self._settings.report_deadline
-                )
+        try:
+            orders = await self._worker.call(
+                lambda: read(self._server, self._identity), seconds=self._settings.report_deadline
             )
+        except ApiCallError as error:
+            if error.status == 404:
+                self._written = None
+        except (TimeoutError, WorkerBusyError):
+            pass
+        else:
+            self._ordered(orders)
 
     async def _write(self, status: InventoryStatus) -> float:
         """Seconds until the next write may come."""
-        body = patch(status, heartbeat=time.time())
+        body, cordoned = patch(status, heartbeat=time.time()), self._cordoned()
         try:
-            acknowledgement = await self._worker.call(
-                lambda: write(self._server, self._identity, body),
+            orders = await self._worker.call(
+                lambda: write(self._server, self._identity, body, cordoned),
                 # up to three requests, each with its own time limit
                 seconds=3 * self._settings.report_deadline,
             )
@@ -147,7 +169,7 @@ class Reporter:
         self._written, self._written_at, self._told, self._failures = status, time.monotonic(), "", 0
         self._metrics.reported(error=False)
         self._read_at = time.monotonic()
-        self._acknowledged(acknowledgement)
+        self._ordered(orders)
         return self._settings.report_interval
 
     def _failed(self, error: Exception) -> float:

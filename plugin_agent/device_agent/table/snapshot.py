@@ -5,6 +5,7 @@ from dataclasses import field
 from datetime import datetime
 from enum import StrEnum
 
+from device_agent.contract.reasons import DeviceHealth, Withheld
 from device_agent.contract.values import dataclass
 from device_agent.select.unit import Excluded, Unit
 from device_agent.table.holders import Holder
@@ -15,6 +16,14 @@ class Health(StrEnum):
 
     HEALTHY = "Healthy"
     UNHEALTHY = "Unhealthy"
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Why a device is withheld as a whole, whatever its health. `message`: for an admin."""
+
+    word: Withheld
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +39,10 @@ class Advertised:
 class DeviceState:
     """One physical device under one resource name.
 
-    `since`: when this health and reason began, UTC. `unanswered`: why its last check gave no answer, or '': its health
-    is what it was before. `ids`: as listed to the kubelet, those on their way out
-    included; empty while the device's id is listed under another name. `holders`: of those ids that are held.
+    `since`: when this health, reason or hold began, UTC. `unanswered`: why its last check gave no answer, or '': its
+    health is what it was before. `hold`: why it is withheld, None if it is not. `ids`: as listed to the
+    kubelet, those on their way out included; empty while the device's id is listed under another name. `holders`: of
+    those ids that are held.
     """
 
     unit: Unit
@@ -43,12 +53,37 @@ class DeviceState:
     ids: tuple[str, ...]
     holders: Mapping[str, tuple[Holder, ...]]
     unanswered: str = ""
+    hold: Hold | None = None
     stale: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def offered(self) -> bool:
+        """Whether new pods may get it."""
+        return self.health is Health.HEALTHY and self.hold is None
+
+    @property
+    def told(self) -> DeviceHealth:
+        """Its health as reports have it. Unknown: nothing is known against it, and its last check gave no answer."""
+        if self.health is not Health.HEALTHY:
+            return DeviceHealth.UNHEALTHY
+        return DeviceHealth.UNKNOWN if self.unanswered else DeviceHealth.HEALTHY
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCounts:
+    """Numbers of physical devices. Each is healthy, unhealthy or unknown; `withheld` counts beside that."""
+
+    devices: int = 0
+    healthy: int = 0
+    unhealthy: int = 0
+    unknown: int = 0
+    withheld: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceState:
-    """One resource name. `healthy` counts physical devices, `capacity` and `allocated` count ids.
+    """One resource name. `counts`: physical devices, without those that another name lists for now. `capacity` and
+    `allocated` count ids.
 
     `entry`: the configuration entry's name as written. `message`: why it is refused, or ''.
     """
@@ -58,7 +93,7 @@ class ResourceState:
     devices: tuple[DeviceState, ...]
     capacity: int
     allocated: int
-    healthy: int
+    counts: DeviceCounts
     message: str
 
 
