@@ -93,7 +93,8 @@ def attribute_names(resource: Resource) -> frozenset[str]:
 
 
 def _cordon(document: Document) -> Iterator[str]:
-    sources = frozenset(kind for resource in document.resources for kind in sources_of(resource))
+    entries = [entry for resource in document.resources for entry in resource.devices]
+    sources = frozenset(kind for kind in attributes.SOURCES if any(getattr(e, kind) is not None for e in entries))
     for i, rule in enumerate(document.cordon):
         at = f"spec.cordon[{i}].match"
         if problem := attributes.attribute_problem(rule.match.attribute, sources=sources):

@@ -28,7 +28,7 @@ class Transitions:
                     device.health,
                     device.reason,
                     bool(device.unanswered),
-                    device.hold.word if device.hold else "",
+                    device.withheld,
                 )
                 before = self._before.get(key)
                 if before == now[key]:

@@ -163,7 +163,7 @@ class Judgement:
         moment = since or self.wall
         if before is not None and (before.health, before.reason, _word(before.hold)) == (health, reason, _word(hold)):
             moment = since if since is not None and health is Health.UNHEALTHY else before.since
-        elif hold is not None and health is Health.HEALTHY:
+        elif health is Health.HEALTHY and (hold or (before and before.hold)):
             moment = self.wall
         after = Standing(health, moment, reason, message, unanswered, hold, kept_back)
         return before if before is not None and before == after else after

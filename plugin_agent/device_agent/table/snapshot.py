@@ -1,6 +1,7 @@
 """What the device table tells others, as values of one moment: the kubelet's list, and the state for reports."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from datetime import datetime
 from enum import StrEnum
@@ -62,6 +63,16 @@ class DeviceState:
         return self.health is Health.HEALTHY and self.hold is None
 
     @property
+    def withheld(self) -> str:
+        """The word for why it is withheld, or ''."""
+        return self.hold.word if self.hold is not None else ""
+
+    @property
+    def text(self) -> str:
+        """Why it is not Healthy, and why it is withheld, for an admin."""
+        return "; ".join(filter(None, (self.message, self.hold.message if self.hold is not None else "")))
+
+    @property
     def told(self) -> DeviceHealth:
         """Its health as reports have it. Unknown: nothing is known against it, and its last check gave no answer."""
         if self.health is not Health.HEALTHY:
@@ -80,6 +91,19 @@ class DeviceCounts:
     withheld: int = 0
 
 
+def counts_of(devices: Iterable[DeviceState]) -> DeviceCounts:
+    """Counts the devices that have listed ids."""
+    listed = [device for device in devices if device.ids]
+    of = Counter(device.told for device in listed)
+    return DeviceCounts(
+        devices=len(listed),
+        healthy=of[DeviceHealth.HEALTHY],
+        unhealthy=of[DeviceHealth.UNHEALTHY],
+        unknown=of[DeviceHealth.UNKNOWN],
+        withheld=sum(device.hold is not None for device in listed),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class ResourceState:
     """One resource name. `counts`: physical devices, without those that another name lists for now. `capacity` and
@@ -93,8 +117,8 @@ class ResourceState:
     devices: tuple[DeviceState, ...]
     capacity: int
     allocated: int
-    counts: DeviceCounts
     message: str
+    counts: DeviceCounts = DeviceCounts()
 
 
 @dataclass(frozen=True, slots=True)

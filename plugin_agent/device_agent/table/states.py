@@ -1,14 +1,12 @@
 """The table's state of one moment for reports and metrics, as values that need no table. Pure."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from device_agent.contract.reasons import DeviceHealth
 from device_agent.select.unit import Selection
 from device_agent.table.device import Key
 from device_agent.table.holders import Holder
 from device_agent.table.lists import ListRow, Lists
-from device_agent.table.snapshot import DeviceCounts, DeviceState, ResourceState, TableSnapshot
+from device_agent.table.snapshot import DeviceState, ResourceState, TableSnapshot, counts_of
 from device_agent.table.usage import Usage
 
 
@@ -38,20 +36,8 @@ def _resource(name: str, lists: Lists, selection: Selection, usage: Usage, stale
         devices=devices,
         capacity=sum(len(d.ids) for d in devices),
         allocated=sum(len(d.holders) for d in devices),
-        counts=_counts(devices),
+        counts=counts_of(devices),
         message=selection.refused.get(name) or selection.notes.get(entry, ""),
-    )
-
-
-def _counts(devices: Iterable[DeviceState]) -> DeviceCounts:
-    listed = [device for device in devices if device.ids]
-    of = Counter(device.told for device in listed)
-    return DeviceCounts(
-        devices=len(listed),
-        healthy=of[DeviceHealth.HEALTHY],
-        unhealthy=of[DeviceHealth.UNHEALTHY],
-        unknown=of[DeviceHealth.UNKNOWN],
-        withheld=sum(device.hold is not None for device in listed),
     )
 
 
