@@ -4,7 +4,7 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 
-.PHONY: demo demo-down check test bench images venv fmt lock help
+.PHONY: demo demo-down check test soak bench images venv fmt lock help
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 14
 
@@ -23,6 +23,9 @@ check: $(READY) ## static checks and unit tests, two minutes at most
 
 test: $(READY) ## everything: check, agent, operator, cluster
 	@$(PY) tests/levels.py all
+
+soak: $(READY) ## hours: 20,000 random sequences of the device table, 300 random faults on a real cluster
+	@$(PY) tests/levels.py soak
 
 bench: $(READY) ## measure against the budgets; exits non-zero beyond them
 	@$(PY) tests/levels.py bench

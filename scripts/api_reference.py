@@ -15,6 +15,12 @@ from device_agent.contract import attributes
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "docs" / "api-reference.md"
 CRDS = ("devicepluginconfigs", "nodedeviceinventories")
+_FILES = {
+    "attr.": "content of a file in the device's sysfs directory",
+    "pci.attr.": "content of a file of the PCI function itself or the nearest one above the device",
+    "pf.attr.": "content of a file of the physical function of a virtual function",
+    "usb.attr.": "content of a file of the nearest USB device above",
+}
 
 
 def main(arguments: list[str]) -> int:
@@ -56,7 +62,7 @@ def reference() -> Iterator[str]:
             yield ""
             yield f"### What the API server refuses in a {names['kind']}"
             yield ""
-            yield "Beside unknown fields and values out of bounds:"
+            yield "Also refused: values out of bounds and, with strict validation (kubectl's default), unknown fields."
             yield ""
             yield from (f"- {', '.join(dict.fromkeys(at))}: {cell(message)}" for message, at in rules.items())
     yield ""
@@ -69,7 +75,7 @@ def reference() -> Iterator[str]:
     for attribute in attributes.ATTRIBUTES:
         yield f"| `{attribute.name}` | {', '.join(attribute.sources)} | {attribute.description} |"
     for prefix, sources in attributes.FILE_PREFIXES.items():
-        yield f"| `{prefix}<path>` | {', '.join(sources)} | content of that sysfs file, stripped, at most 128 bytes |"
+        yield f"| `{prefix}<path>` | {', '.join(sources)} | {_FILES[prefix]}, stripped, at most 128 bytes |"
 
 
 def fields(schema: dict[str, Any], path: str) -> Iterator[str]:

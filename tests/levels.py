@@ -1,6 +1,6 @@
 """Runs the levels of tests one after the other, says how long each took, and fails when one fails.
 
-tests/levels.py check|all|bench|LEVEL...     LEVEL: static unit agent operator cluster bench
+tests/levels.py check|all|bench|soak|LEVEL...     LEVEL: static unit agent operator cluster bench soak
 
 What a level needs is built before its tests start (tests/prepare.py): no build counts against a test's time limit.
 """
@@ -40,6 +40,10 @@ LEVELS: dict[str, list[list[str]]] = {
     "agent": [[*PYTEST, "tests/agent"]],
     "operator": [[*PYTEST, "tests/operator"]],
     "cluster": [[*PYTEST, "tests/cluster"]],
+    "soak": [
+        ["env", "TABLE_SEQUENCES=20000", *PYTEST, "tests/unit/table/test_device_table_sequences.py"],
+        ["env", "FAULTS=300", *PYTEST, "-s", "tests/cluster/test_faults.py"],
+    ],
     "bench": [
         [PYTHON, "tests/bench/bench_agent.py"],
         [PYTHON, "tests/bench/bench_operator.py"],
@@ -67,7 +71,7 @@ def main(names: list[str]) -> int:
     print("\nlevel      result  preparing    tests  (seconds)")
     for level, code, preparing, tests in results:
         print(f"{level:<10} {'FAILED' if code else 'ok':<7} {preparing:9.1f}  {tests:7.1f}")
-    if left_out and "bench" not in chosen:
+    if left_out and not {"bench", "soak"} & set(chosen):
         print(f"not run, by choice: {', '.join(left_out)}")
     return max(code for _, code, _, _ in results)
 

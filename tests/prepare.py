@@ -1,6 +1,6 @@
 """Builds what levels of tests need, before pytest starts its clock, and says how long each part took.
 
-tests/prepare.py LEVEL...     LEVEL: static unit agent operator cluster bench
+tests/prepare.py LEVEL...     LEVEL: static unit agent operator cluster bench soak
 
 Everything is kept in the cache, so that a second run only looks. The tests' own fixtures find it there.
 """
@@ -49,6 +49,7 @@ PARTS: dict[str, list[Part]] = {
     "agent": [DRIVER_LIBRARY, ("the compiler of the kubelet's messages", message_compiler)],
     "operator": CONTROL_PLANE,
     "cluster": [PACKAGES, programs(*binaries.CLUSTER, "nvidia"), DRIVER_LIBRARY, ("images", all_images)],
+    "soak": [PACKAGES, programs(*binaries.CLUSTER), ("images", all_images)],
     "bench": [*CONTROL_PLANE, programs("goplugin"), DRIVER_LIBRARY],
 }
 

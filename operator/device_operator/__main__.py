@@ -20,7 +20,8 @@ Flags of `run`; each has an environment variable, DEVICE_OPERATOR_ and the flag 
     --listen HOST:PORT                    /healthz /readyz /metrics [:8080]
     --log-format text|json  --log-level debug|info|warning|error
     --workers 4  --resync-seconds 300  --backoff-seconds 0.5  --backoff-max-seconds 60  --coalesce-seconds 0.2
-    --status-seconds 5  --status-holders-seconds 30  --status-bytes-per-second 16384
+    --status-seconds 5  --status-holders-seconds 30  --status-refresh-seconds 270
+    --status-bytes-per-second 16384
     --node-settle-seconds 300  --pod-stale-seconds 60  --heartbeat-stale-seconds 1500
     --inventory-grace-seconds 1800  --failed-create-seconds 10
     --request-timeout-seconds 30  --watch-idle-seconds 90  --watch-stale-seconds 300

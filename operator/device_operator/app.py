@@ -82,7 +82,6 @@ class _Parts:
     configs: ConfigStore
     queue: WorkQueue
     cache: ClusterCache
-    events: EventWriter
     workers: Workers
 
 
@@ -196,7 +195,7 @@ def _assemble(process: _Process) -> _Parts:
     configs = ConfigStore()
     queue = WorkQueue(backoff=settings.backoff_seconds, backoff_max=settings.backoff_max_seconds)
     pacer = Pacer(queue, coalesce=settings.coalesce_seconds)
-    events = EventWriter(client, identity=process.identity)
+    events = EventWriter(client, identity=process.identity, dropped=process.telemetry.event_dropped)
 
     def reconsider() -> None:
         for config in configs:
@@ -228,7 +227,7 @@ def _assemble(process: _Process) -> _Parts:
         pacer=pacer,
         observe=process.telemetry.observe_pass,
     )
-    return _Parts(configs=configs, queue=queue, cache=cache, events=events, workers=workers)
+    return _Parts(configs=configs, queue=queue, cache=cache, workers=workers)
 
 
 def reconcile_settings(settings: Settings) -> ReconcileSettings:
@@ -242,6 +241,7 @@ def reconcile_settings(settings: Settings) -> ReconcileSettings:
         pace=Pace(
             seconds=settings.status_seconds,
             holders_seconds=settings.status_holders_seconds,
+            refresh=settings.status_refresh_seconds,
             bytes_per_second=settings.status_bytes_per_second,
         ),
         resync=settings.resync_seconds,
@@ -308,7 +308,6 @@ async def _resync(client: Client, parts: _Parts, listed: asyncio.Event, *, secon
 async def _sample(parts: _Parts, telemetry: Telemetry) -> None:
     while True:
         telemetry.queue_depth.set(parts.queue.depth())
-        telemetry.events_dropped.set(parts.events.dropped)
         await asyncio.sleep(_SAMPLE_SECONDS)
 
 

@@ -27,6 +27,7 @@ from device_operator.cluster.configs import Config, ConfigStore
 from device_operator.cluster.events import EventWriter
 from device_operator.cluster.observing import Observer
 from device_operator.cluster.revisions import Revision
+from device_operator.cluster.staging import Staged, Staging
 from device_operator.render.manifests import Manifest, RenderSettings, render
 from device_operator.runtime import errors
 from device_operator.runtime.workers import Pass
@@ -102,6 +103,7 @@ class Reconciler:
         self._report = report
         self._reconsider = reconsider
         self._applier = Applier(client, namespace=namespace)
+        self._staging = Staging(cache, accepted, render=settings.render, status=settings.status)
         self._cleaner = Cleaner(client, cache, self._applier, grace=settings.inventory_grace, clock=clock, now=now)
         complaints = Complaints(client, namespace=namespace, seconds=settings.failed_create, clock=clock)
         self._observer = Observer(cache, complaints, now=now, first_wait=settings.failed_create)
@@ -121,10 +123,14 @@ class Reconciler:
         assigned = Assignment({})
         manifests: tuple[Manifest, ...] = ()
         problems: list[ApplyProblem] = []
+        rollout = None
         if standing.in_force is not None:
             assigned = assignment(standing.in_force.spec, nodes=self._cache.nodes, others=others)
             manifests = self._rendered(config.ref, standing.in_force, memory)
-            problems, refusal = await self._bring_about(config.ref, standing.in_force, manifests, assigned)
+            seen = self._observer.seen(config.ref)
+            staged = self._staging.stage(config.ref, standing.in_force, manifests, seen=seen, assigned=assigned)
+            rollout = None if standing.in_force.spec.paused else staged.rollout
+            problems, refusal = await self._bring_about(config.ref, standing.in_force, staged, assigned)
             failure = refusal or failure
         observed = await self._observer.observe(config.ref, assigned, tuple(problems))
         assigned = self._with_reported(config.ref, assigned, others)
@@ -135,6 +141,7 @@ class Reconciler:
             assigned=assigned,
             manifests=manifests,
             settings=self._settings.status,
+            rollout=rollout,
         )
         served = {node for found in assigned.nodes.values() for node in found}
         self._report(name, new, [i.status for i in observed.inventories if i.status and i.node in served])
@@ -163,9 +170,15 @@ class Reconciler:
             in_force = InForce(latest.generation, latest.spec)
         else:
             lost = self._lost(config, latest)
-        return AcceptedState(
-            ref=ref, generation=config.generation, rejected=rejected, in_force=in_force, lost=lost
-        ), failure
+        standing = AcceptedState(
+            ref=ref,
+            generation=config.generation,
+            rejected=rejected,
+            in_force=in_force,
+            lost=lost,
+            earlier=self._accepted.way_back(ref, generation=config.generation),
+        )
+        return standing, failure
 
     def _rejection(self, config: Config, others: tuple[OtherConfig, ...]) -> Rejected | None:
         if config.spec is None:
@@ -202,7 +215,7 @@ class Reconciler:
         return memory.rendered[1]
 
     async def _bring_about(
-        self, ref: ConfigRef, in_force: InForce, manifests: tuple[Manifest, ...], assigned: Assignment
+        self, ref: ConfigRef, in_force: InForce, staged: Staged, assigned: Assignment
     ) -> tuple[list[ApplyProblem], ApiError | None]:
         """Makes the cluster match the spec in force. Changes nothing for a paused object."""
         problems: list[ApplyProblem] = []
@@ -210,11 +223,11 @@ class Reconciler:
         if in_force.spec.paused:
             self._cleaner.forget(ref.uid)
         else:
-            problems, failure = await self._apply(ref, manifests)
-            failure = await self._cleaner.clean(ref, manifests, assigned) or failure
+            problems, failure = await self._apply(ref, staged.manifests)
+            failure = await self._cleaner.clean(ref, staged.wanted, assigned) or failure
         if failure is None:
             try:
-                await self._accepted.remove_old(ref)
+                await self._accepted.remove_old(ref, used=staged.used)
             except ApiError as error:
                 failure = error
         return problems, failure
@@ -249,10 +262,10 @@ class Reconciler:
         return list(problems.values()), failure
 
     async def _write_status(self, config: Config, new: ConfigStatus, observed: Observed, memory: _Memory) -> float:
-        """Seconds until a delayed write is due; infinite if there is none."""
+        """Seconds until the next write is due; infinite if only a change makes one due."""
         ref = config.ref
         wait = pacing.wait(config.status, new, last=memory.last_write, now=self._clock(), pace=self._settings.pace)
-        if wait is not None and wait > 0:
+        if wait > 0 and not pacing.unchanged(config.status, new):
             return wait
         notices = transitions(config.status, new)
         if memory.inventories is not None:
@@ -260,8 +273,8 @@ class Reconciler:
         memory.inventories = observed.inventories
         # before the status: after a restart in between, the same Events are written again under the same names
         await self._events.write(ref, notices)
-        if wait is None:
-            return _NEVER
+        if wait > 0:
+            return wait
         body = encode(new)
         try:
             written = await self._client.replace_status(CONFIGS, ref.name, uid=ref.uid, status=body)
@@ -275,7 +288,7 @@ class Reconciler:
         edited = self._configs.put(written)
         if edited or _acceptance(config.status) != _acceptance(new):
             self._reconsider()
-        return 0.0 if edited else _NEVER
+        return 0.0 if edited else self._settings.pace.refresh
 
     def _next_look(self, ref: ConfigRef, assigned: Assignment, observed: Observed, new: ConfigStatus) -> float:
         """Seconds until time alone changes a state: a node settles, or a grace or heartbeat ends."""
@@ -304,7 +317,7 @@ class Reconciler:
 
     def _forget(self, name: str) -> None:
         if memory := self._memories.pop(name, None):
-            for part in (self._events, self._observer, self._cleaner):
+            for part in (self._events, self._observer, self._cleaner, self._staging):
                 part.forget(memory.uid)
 
 

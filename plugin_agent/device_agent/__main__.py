@@ -78,7 +78,7 @@ def _shared_arguments() -> argparse.ArgumentParser:
         type=Path,
         metavar="DIR",
         default=Path(os.environ.get(names.ENV_DRIVER_ROOT) or "/"),
-        help="where the NVIDIA driver's files are, as /usr/lib64 below it (default: %(default)s)",
+        help="root of the NVIDIA driver's files, the directory with usr/lib64 (default: %(default)s)",
     )
     return shared
 
@@ -162,7 +162,7 @@ def _serve(options: argparse.Namespace) -> int:
     # set before gRPC is imported: the agent never forks, and the C core must not write into our log
     os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    # nearly all that imports make stays: collecting in between is a tenth of the start, for nothing
+    # objects that imports make stay, so collections would find nothing; they take a tenth of the start
     gc.disable()
 
     import asyncio  # noqa: PLC0415

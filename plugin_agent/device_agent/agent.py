@@ -45,6 +45,8 @@ from device_agent.runtime.supervision import Supervisor
 from device_agent.store.configuration import CONFIG, MountedConfiguration
 from device_agent.store.keeper import Keeper
 from device_agent.store.node_store import NodeStore, boot_id
+from device_agent.store.seating import Seating
+from device_agent.store.seats import Seats
 from device_agent.store.sweeper import Sweeper
 from device_agent.table.cordons import CORDONS
 from device_agent.table.device_table import DeviceTable
@@ -74,6 +76,7 @@ class Agent:
         self._kubelet_seen: object = None
         self._transitions = Transitions()
         self._offering = False
+        self._stop = asyncio.Event()
         self._stopping = False
         self._settled = False
         self._tasks = Supervisor()
@@ -114,6 +117,16 @@ class Agent:
         self._cordon_keeper = Keeper(store, CORDONS, cordons, settings=settings, told=self._kept_badly)
         self._keepers = (self._config_keeper, self._health_keeper, self._grant_keeper, self._cordon_keeper)
         self._sweeper = Sweeper(store, (CONFIG, HEALTH, GRANTS, CORDONS), settings=settings)
+        options = self._options
+        self._seating = Seating(
+            Seats(options.kubelet_dir, object_uid=options.owner, config=options.identity.config),
+            self._table,
+            settings=settings,
+            changed=self._changed,
+            told=self._publish_soon,
+            lost=self._stop_soon,
+            look=self._look_at_holders,
+        )
 
     def _look_at_node(self, roots: Roots) -> None:
         settings = self._settings
@@ -131,6 +144,7 @@ class Agent:
                 first=self._first_holders,
                 in_force=self._configured,
                 applied=self._scanned,
+                secured=self._seating.secured,
             ),
         )
         self._nodes = NodeWatch(
@@ -143,15 +157,32 @@ class Agent:
     async def run(self) -> None:
         """Returns after SIGTERM or SIGINT, when everything has been stopped and written."""
         loop = asyncio.get_running_loop()
-        stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop_soon, stop)
+            loop.add_signal_handler(number, self._stop_soon)
         self.prepare()
         self._probes.start()
         logger.info("probes", extra={"port": self._probes.port})
+        self._tasks.keep("turn", self._turn)
+        if await self._seated():
+            await self._serve()
+            await self._stop.wait()
+        await self._put_away()
+
+    async def _seated(self) -> bool:
+        """Waits until no other agent of this object serves the node. False: this process has to end before."""
+        taking = self._tasks.once("seat", self._seating.take)
+        stopping = self._tasks.once("stop", self._stopped)
+        await asyncio.wait((taking, stopping), return_when=asyncio.FIRST_COMPLETED)
+        return not self._stop.is_set()
+
+    async def _stopped(self) -> None:
+        await self._stop.wait()
+
+    async def _serve(self) -> None:
+        """Starts the tasks."""
         if removed := sockets.remove_stale(self._options.kubelet_dir, owner=self._options.owner):
             logger.info("stale sockets removed", extra={"sockets": ",".join(removed)})
-        self._tasks.keep("turn", self._turn)
+        self._tasks.keep("seats", self._seating.run)
         self._tasks.keep("kubelet", self._directory.watch)
         self._tasks.keep("configuration", self._watch_configuration)
         self._tasks.keep("uevents", self._scans.listen)
@@ -167,8 +198,6 @@ class Agent:
         self._tasks.keep("scan", self._scans.run)
         if self._reporter is not None:
             self._tasks.keep("report", self._report)
-        await stop.wait()
-        await self._put_away()
 
     def prepare(self) -> None:
         """Makes the parts that need a running loop. Starts no task."""
@@ -188,6 +217,7 @@ class Agent:
             ask=self._holders.ask,
             resend=self._served.resend,
             look=self._record.look,
+            settled=self._settled_doubts,
             settings=settings,
         )
         self._reporter = (
@@ -214,13 +244,13 @@ class Agent:
 
     # Start and end
 
-    def _stop_soon(self, stop: asyncio.Event) -> None:
+    def _stop_soon(self) -> None:
         logger.info("stopping")
         # ends the process even if something hangs: otherwise the node waits until the kubelet sends SIGKILL
         killer = threading.Timer(self._settings.stop_within, logs.exit_now, (0,))
         killer.daemon = True
         killer.start()
-        stop.set()
+        self._stop.set()
 
     async def _put_away(self) -> None:
         self._stopping = True
@@ -260,15 +290,19 @@ class Agent:
         self._holders.soon()
 
     async def _first_holders(self) -> None:
-        """Asks who holds what, because the first list must have all held ids. The kubelet does not wait long for it."""
+        """Asks who holds what, because the first list must have all held ids."""
+        await self._look_at_holders()
+        self._tasks.keep("holders", self._holders.run)
+        self._tasks.keep("record", self._record.run)
+        self._tasks.keep("settling", self._settling.run)
+
+    async def _look_at_holders(self) -> None:
+        """Asks who holds what. It does not wait long for the kubelet."""
         try:
             async with asyncio.timeout(self._settings.holders_first):
                 await asyncio.gather(self._record.look(), self._holders.ask())
         except TimeoutError:
             self._holders.soon()
-        self._tasks.keep("holders", self._holders.run)
-        self._tasks.keep("record", self._record.run)
-        self._tasks.keep("settling", self._settling.run)
 
     def _scanned(self, scan: Applied) -> None:
         if not self._offering:
@@ -313,6 +347,9 @@ class Agent:
         self._changed(self._table.apply_record(reading, now=time.monotonic(), wall=datetime.now(tz=UTC)))
         self._settling.stirred()
 
+    def _settled_doubts(self) -> None:
+        self._changed(self._table.settled(now=time.monotonic(), wall=datetime.now(tz=UTC)))
+
     def _allocated(self, _resource: str, _ids: tuple[str, ...]) -> None:
         self._holders.soon()
         self._settling.stirred()
@@ -321,6 +358,7 @@ class Agent:
         """The lists of these resources changed, appeared or disappeared."""
         for keeper in self._keepers:
             keeper.stirred()
+        self._seating.stirred()
         if self._offering and not self._stopping:
             self._served.follow(names)
         self._publish_soon()
@@ -353,6 +391,8 @@ class Agent:
         """What the registration of this name waits for, or ''. A driver may start slowly; after its deadline it counts
         as hanging, and nothing waits for it.
         """
+        if taken := self._table.taken_name(name):
+            return taken
         kinds = {devices.kind for devices in self._table.entry(name).devices}
         awaited = (d.driver for d in self._drivers if d.awaited and d.kind in kinds)
         return next((f"{driver} has not answered yet" for driver in awaited), "")
@@ -394,6 +434,8 @@ class Agent:
 
     def _missing(self) -> tuple[str, ...]:
         """What keeps the agent from being ready. The API server and the health of devices do not."""
+        if self._seating.waiting:
+            return (self._seating.waiting,)
         if self._scans.in_force is None:
             return (self._configuration.error or "the first scan is not done",)
         return self._served.missing()

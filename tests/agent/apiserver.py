@@ -1,7 +1,7 @@
 """A fake API server for one kind of object: what the agent's reporter needs, and which requests are not allowed.
 
-It has status as a sub-resource by merge patch, 404 and 409, and any answer on order. The operator's level uses a real
-one.
+It has the sub-resource status with merge patches, and answers with 404 and 409. A test can order any other answer. The
+operator's level uses a real one.
 """
 
 import json

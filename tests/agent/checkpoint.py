@@ -37,6 +37,9 @@ class Checkpoint:
     running: dict[str, Pod] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)
     made: int = 0
+    kept: set[str] = field(default_factory=set)
+    stuck: set[str] = field(default_factory=set)
+    """Names of pods whose entries stay when they end, which `kept` has then (kubernetes/kubernetes#130145)."""
     readable: bool = True
     """False: it is written in a form of another release."""
 
@@ -52,11 +55,12 @@ class Checkpoint:
 
     def end(self, pod: str) -> None:
         """The pods of this name end. The kubelet drops what they had later."""
+        self.kept |= {uid for uid, running in self.running.items() if running[1] == pod and pod in self.stuck}
         self.running = {uid: running for uid, running in self.running.items() if running[1] != pod}
 
     def drop_ended(self) -> None:
         """UpdateAllocatedDevices."""
-        self.entries = [entry for entry in self.entries if entry.pod in self.running]
+        self.entries = [entry for entry in self.entries if entry.pod in self.running or entry.pod in self.kept]
 
     def held(self, resource: str) -> set[str]:
         """Ids of pods that run."""

@@ -1,7 +1,7 @@
 """A stand-in for the kubelet that is as strict as the real one, and notes how an agent breaks the contract.
 
-It does what kubelet pkg/kubelet/cm/devicemanager does: wipes the sockets at its start, checks Register, dials the
-plugin inside it, asks for the options, opens one device stream and never another, keeps a checkpoint of ids.
+It does what kubelet pkg/kubelet/cm/devicemanager does. At its start it wipes the sockets. During Register it checks the
+request, dials the plugin, asks for the options and opens one device stream. It keeps a checkpoint of ids.
 `violations` has what an agent must never do, but the kubelet does not report.
 """
 
@@ -205,7 +205,7 @@ class Kubelet:
             pass  # ValueError: the channel was closed before the stream began
         finally:
             with self._lock:
-                # by name, whichever client that is now: handler.go up to 1.36 (#127803)
+                # it removes the client of that name, even if a newer one has the name: handler.go up to 1.36 (#127803)
                 if client.life == self._life and self.clients.pop(name, None) is not None:
                     self.devices[name] = {i: ("Unhealthy", n) for i, (_, n) in self.devices.get(name, {}).items()}
             client.ended.set()
@@ -221,8 +221,8 @@ class Kubelet:
             if self.clients.get(name) is not client:
                 self._tell(f"{name}: a list on the stream of an older registration")
             for other, devices in self.devices.items():
-                peer = self.clients.get(other)  # of a plugin that is gone the kubelet keeps what it had, unhealthy
-                # one that is on its way out there and nobody has is neither chosen nor looked for: the streams may cross
+                peer = self.clients.get(other)  # None: that plugin is gone, and its devices stay as unhealthy
+                # an id that is unhealthy there and that nobody holds may be in both lists: the streams may cross
                 usable = {i for i, (health, _) in devices.items() if health == "Healthy"} | self.held(other)
                 if other != name and peer and peer.listed and (both := usable & devices.keys() & found.keys()):
                     self._tell(f"{sorted(both)} in {name} and {other}")

@@ -217,6 +217,29 @@ def test_while_the_record_cannot_be_read_the_grants_seen_last_count(
     kubelet.wait_for(NEW, 3)
 
 
+def test_a_device_that_the_kubelet_keeps_for_a_pod_that_is_gone_is_told(
+    node: Node, start: Start, kubelet: Kubelet, api: ApiServer
+) -> None:
+    kubelet.checkpoint.stuck.add("holder")
+    node.configure(document(files(NEW, WIDGETS)))
+    env = {"NODE_NAME": "node-1", "CONFIG_NAME": "lab", "CONFIG_UID": UID, "POOL_NAME": "edge"}
+    start("--report=api", f"--api-server={api.url}", env=env)
+    kubelet.wait_for(NEW, 3)
+    kubelet.admit("holder", NEW, 1)
+    (held,) = kubelet.held(NEW)
+    until(lambda: kept(node).exists() and '"name":"holder"' in kept(node).read_text(), what="the pod's name known")
+
+    def told() -> dict[str, str]:
+        devices = api.objects.get("lab.node-1", {}).get("status", {}).get("devices", ())
+        return {d["id"]: d["keptFor"] for d in devices if d.get("keptFor")}
+
+    assert told() == {}
+    kubelet.delete("holder")
+    until(lambda: told() == {held: "default/holder"}, what="told")
+    kubelet.checkpoint.kept.clear()
+    until(lambda: told() == {}, what="freed")
+
+
 class Adapters:
     """USB serial adapters in the node's /sys and /dev."""
 

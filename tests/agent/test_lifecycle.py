@@ -67,7 +67,7 @@ def test_a_held_device_that_vanished_while_the_agent_was_down_stays_listed(
     paths[0].unlink()
     start()
     kept = kubelet.wait_for("example.com/widget", 1)
-    # in the very first list already: the kubelet reads the entry of every assigned id
+    # the first list already has it: the kubelet reads the entry of every assigned id
     assert set(kubelet.lists["example.com/widget"][1][1]) == ids
     kubelet.delete("pod")
     until(lambda: set(kubelet.health("example.com/widget")) == kept, what="dropped once free")

@@ -199,7 +199,7 @@ def test_the_inventory_says_why_there_are_no_gpus(
         driver.library.unlink()
     else:
         driver.unload_driver()
-        (node.host / "dev/nvidiactl").unlink()  # else this machine's lack of one would be the news
+        (node.host / "dev/nvidiactl").unlink()  # otherwise the message would be about this machine, which has no driver
     node.configure(document(gpus()))
     flags, identity = reporting(api)
     agent = start(*driver.flags, *flags, settings=NVML, env=identity)

@@ -289,7 +289,7 @@ def test_an_earlier_agent_with_our_ids_is_no_foreign_plugin(node: Node, start: S
     ids = kubelet.wait_for(SIM, 4)
     first.terminate()
     until(lambda: kubelet.healthy(SIM) == set(), what="the kubelet saw it go")
-    kubelet.take_over(SIM, *ids)  # as if it had not
+    kubelet.take_over(SIM, *ids)  # as if the kubelet had not seen that
     start()
     until(lambda: kubelet.registered(SIM) == 2, what="registered")
     assert kubelet.wait_for(SIM, 4) == ids
@@ -337,7 +337,7 @@ def test_checks_of_the_kubelet_change_nothing_while_it_has_our_devices(
     agent = start(settings={"allocatable_poll": 0.05})
     kubelet.wait_for("example.com/widget", 2)
     for _ in range(2):
-        for path in paths:  # other devices than a moment ago, or none
+        for path in paths:  # first all devices go, then all come back
             path.unlink()
         until(lambda: kubelet.healthy("example.com/widget") == set(), what="none")
         looks = kubelet.allocatable_calls + 3

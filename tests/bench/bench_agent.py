@@ -37,7 +37,7 @@ from unit.allocate.nodes import CUBE_MESH
 
 SLOW = {"scan_interval": 60.0, "holders_poll_min": 10.0, "holders_poll_max": 30.0, "holders_soon": 1.0,
         "config_poll": 10.0, "directory_poll": 2.0}  # fmt: skip
-"""The agent's own settings: what the harness shortens for tests would be measured, too."""
+"""The agent's real settings. The shorter ones of the test harness would change the results."""
 STARTS = 9
 LOOPS = range(240, 244)
 SIM = "example.com/sim"
@@ -95,7 +95,7 @@ def memory() -> Iterator[Result]:
             yield Result("Go plugin: memory serving 8 devices", rss(peer), "MiB")
             for _ in range(10_000):
                 allocate(request)
-        # one page run of the allocator is no growth
+        # the budget allows for memory that the allocator takes in advance
         yield Result("growth over 10,000 Allocates", rss(agent.process.pid) - before, "MiB", 0.5)
 
 
@@ -108,7 +108,7 @@ def start_up() -> Iterator[Result]:
             kubelet.wait_for(SIM, 8)
             times.append(kubelet.registrations[0][1] - agent.started)
             listed.append(kubelet.lists[SIM][0][0] - agent.started)
-    # the fastest: a start does the same work each time, and what makes one slower is not the agent's
+    # the fastest counts: each start does the same work, and other programs make some starts slower
     yield Result(f"process start to registered, fastest of {STARTS}", min(times), "s")
     yield Result(f"process start to listed, fastest of {STARTS}", min(listed), "s", 0.2)
     yield Result(f"process start to listed, median of {STARTS}", statistics.median(listed), "s")
@@ -274,7 +274,7 @@ def channel_to(kubelet: Kubelet, name: str = SIM) -> grpc.Channel:
 
 
 def case(channel: grpc.Channel, method: rpc.Method, request: Message, *, calls: int = 40) -> Case:
-    """Bytes in and out, as for the echo: this client's own work on messages is nobody's latency."""
+    """Bytes in and out, as for the echo server: this client's own work on messages must not count."""
     call, payload = channel.unary_unary(method.path), request.SerializeToString()
     method.answer.FromString(call(payload))
     return Case(lambda: call(payload), calls=calls)

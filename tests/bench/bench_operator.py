@@ -1,8 +1,9 @@
 """Measures the operator against its budgets (docs of the budgets: the table that this prints).
 
 bench_operator.py [--json FILE] [--nodes N] [--without NAME]...     NAME: import fleet
-Exit status 1 when a budget is exceeded or a part could not be measured. The fleet is N nodes with the images, labels
-and conditions of real ones, an agent pod and an inventory of 8 devices each, in a kube-apiserver and etcd of its own.
+Exit status 1 when a budget is exceeded or a part could not be measured. The fleet has N nodes
+with the images, labels and conditions of real ones. Each node has an agent pod and an inventory of 8 devices. The
+fleet has a kube-apiserver and etcd of its own.
 """
 
 import asyncio

@@ -52,7 +52,7 @@ def echo_server() -> Iterator[grpc.UnaryUnaryMultiCallable]:
 
 @contextlib.contextmanager
 def go_plugin(kubelet: Kubelet, *, devices: int) -> Iterator[int]:
-    """The pid of the Go plugin, which serves so many devices as PEER to this kubelet."""
+    """The pid of the Go plugin, which serves this number of devices as PEER to this kubelet."""
     binaries.build(["goplugin"])
     command = [binaries.path("goplugin"), str(kubelet.directory), PEER, str(devices)]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)

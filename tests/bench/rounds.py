@@ -52,7 +52,7 @@ def in_rounds(cases: Mapping[str, Case]) -> dict[str, Latency]:
         for _ in range(100):
             case.call()
     gc.collect()
-    gc.disable()  # a collection in this process is no latency of the measured ones
+    gc.disable()  # a garbage collection in this process must not count as latency of a case
     try:
         rounds = [_round(cases) for _ in range(ROUNDS)]
     finally:

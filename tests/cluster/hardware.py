@@ -46,5 +46,5 @@ def make_node(path: Path) -> None:
 
 
 def announce() -> None:
-    """Has the kernel send a uevent about nothing: nodes made by hand are announced by none."""
+    """Makes the kernel send a uevent. A node made by hand causes none."""
     Path("/sys/class/mem/null/uevent").write_text("change")

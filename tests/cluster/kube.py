@@ -1,4 +1,4 @@
-"""What the tests say to a cluster: objects in, objects out, and waiting for a condition with the last answer kept."""
+"""How tests use a cluster: they create and read objects, and wait for a condition. A failure shows the last answer."""
 
 import json
 import time
@@ -17,7 +17,7 @@ NAMESPACE = "device-operator"
 
 
 def wait_for(what: str, look: Callable[[], T], *, seconds: float = 60, every: float = 0.25) -> T:
-    """The first true answer of `look`; an assertion with its last answer or error when there is none in time."""
+    """Returns the first true answer of `look`. If none comes in time, it fails with the last answer or error."""
     deadline = time.monotonic() + seconds
     last: object = None
     while time.monotonic() < deadline:
@@ -65,7 +65,7 @@ class Kube:
 
     @contextmanager
     def config(self, name: str, spec: Object) -> Iterator[None]:
-        """The object for as long as the block runs; after it nothing of it is left."""
+        """Creates the object for the block. Afterwards nothing of it is left."""
         self.apply(device_plugin_config(name, spec))
         try:
             yield

@@ -88,9 +88,9 @@ def test_a_new_agent_does_not_offer_a_gpu_held_under_its_former_name(kube: Kube,
         kube.wait_node("node-1", GPU, 8, 8)
         with kube.pod("holder", limits={GPU: 1}, node="node-1"):
             held = kube.pod_env("holder", "NVIDIA_VISIBLE_DEVICES")
-            # another pod template besides: the agent that comes has never had the former name
+            # the log level changes the pod template too, so a new agent starts that never served the former name
             with served(kube, gpu(shared, sharing={"replicas": 2}), logLevel="Debug", **access):
-                kube.wait_node("node-1", shared, 14, 15)  # the id that is held is listed under its former name
+                kube.wait_node("node-1", shared, 14, 15)  # the held id is listed under its former name
                 rows = kube.inventory("gpus", "node-1")["status"]["devices"]
                 told = {d["resource"]: d["reason"] for d in rows if d["id"] == held}
                 assert told == {GPU: "Draining", shared: "HeldAs"}

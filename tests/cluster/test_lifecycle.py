@@ -78,7 +78,7 @@ def test_an_upgrade_keeps_devices_served_and_pods_running(kube: Kube, installati
             kube.wait_node("node-1", SIM, 2, 2)
 
 
-def test_an_uninstall_leaves_the_definitions_and_nothing_else(kube: Kube, installation: Installation):
+def test_an_uninstall_keeps_what_agents_need_and_nothing_else(kube: Kube, installation: Installation):
     kube.apply(device_plugin_config("last", SPEC))
     kube.wait_ready("last")
     kube.remove_config("last")
@@ -90,19 +90,42 @@ def test_an_uninstall_leaves_the_definitions_and_nothing_else(kube: Kube, instal
             names = kube("get", kinds, "-n", NAMESPACE, "-o", "name").split()
             return [n for n in names if not n.endswith(("/kube-root-ca.crt", "/default"))]
 
-        wait_for("the namespace to be empty", lambda: not left())
+        wait_for("the agents' account alone", lambda: left() == ["serviceaccount/device-operator-agent"])
         cluster_wide = kube(
             "get",
             "clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings",
             "-o",
             "name",
         )
-        assert "device-operator" not in cluster_wide
+        ours = {n.partition("/")[2] for n in cluster_wide.split() if "device-operator" in n}
+        assert ours == {"device-operator-agent", "device-operator-agent-node"}
         assert "devicepluginconfigs.device-operator.io" in kube("get", "crds", "-o", "name")
     finally:
         installation.install()
     with kube.config("again", SPEC):
         kube.wait_ready("again")
+
+
+def test_after_an_uninstall_an_agent_that_ends_comes_back_and_serves(kube: Kube, installation: Installation):
+    with kube.config("stays", SPEC):
+        kube.wait_ready("stays")
+        kube.wait_node("node-1", SIM, 2, 2)
+        installation.uninstall()
+        try:
+            labels = "device-operator.io/config=stays"
+            before = {p["metadata"]["uid"] for p in kube.every("pods", namespace=NAMESPACE, labels=labels)}
+            kube("delete", "pods", "-n", NAMESPACE, "-l", labels)
+
+            def replaced() -> bool:
+                pods = kube.every("pods", namespace=NAMESPACE, labels=labels)
+                ready = [c["status"] for p in pods for c in p["status"].get("conditions", []) if c["type"] == "Ready"]
+                return before.isdisjoint(p["metadata"]["uid"] for p in pods) and ready == ["True", "True"]
+
+            wait_for("new agents that are Ready", replaced)
+            kube.wait_node("node-1", SIM, 2, 2)
+        finally:
+            installation.install()
+        kube.wait_ready("stays")
 
 
 def test_a_misspelt_chart_value_fails_the_installation(kube: Kube):

@@ -184,7 +184,7 @@ def test_a_file_is_written_only_when_it_differs(tmp_path: Path) -> None:
     file = tmp_path / "kube-proxy.json"
 
     def written(text: str, mode: int = 0o600) -> tuple[int, int]:
-        """What a watcher would notice: another inode or another time."""
+        """(inode, time of the last change): a watcher notices when one of them differs."""
         files.write(file, text, mode=mode)
         found = file.stat()
         assert (file.read_text(), found.st_mode & 0o777) == (text, mode)

@@ -1,7 +1,7 @@
-"""NVIDIA's own container runtime and toolkit on the real kubelet: what an admin gets who has the toolkit installed.
+"""NVIDIA's own container runtime and toolkit on the real kubelet: what an admin with the toolkit gets.
 
-The driver's library is the fake; the runtime behind the RuntimeClass, the CDI specifications and their hooks are
-NVIDIA's, so that names and variables are those that it takes, not those that we believe it takes.
+Only the driver's library is a fake. The runtime behind the RuntimeClass, the CDI specifications and their hooks are
+NVIDIA's. So the tests prove which names and variables they accept.
 """
 
 from collections.abc import Iterator

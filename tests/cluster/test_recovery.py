@@ -31,7 +31,7 @@ def disks(kube: Kube) -> Iterator[str]:
 
 
 def identity(kube: Kube, pod: str) -> tuple[str, str, list[str]]:
-    """What must not change: the pod's uid, its container, its device ids by the kubelet's word."""
+    """What must not change: the pod's uid, its container, and the device ids that the kubelet lists for it."""
     found = kube.get("pod", pod)
     container = found["status"]["containerStatuses"][0]["containerID"]
     return found["metadata"]["uid"], container, kube.held_ids(1, resource=RESOURCE)[pod]
@@ -50,7 +50,7 @@ def registered_at(kube: Kube) -> str:
 
 @contextmanager
 def registering_again(kube: Kube) -> Iterator[None]:
-    """The node's status goes on saying what it said before: only a new registration shows that the resource is back."""
+    """Waits for a new registration: the node's status keeps its old numbers and does not show that the resource is back."""
     before = wait_for("the first registration", lambda: registered_at(kube))
     yield
     wait_for("a new registration", lambda: registered_at(kube) != before, seconds=30)
@@ -181,7 +181,7 @@ def test_a_pod_deleted_while_the_kubelet_is_down_leaves_no_stale_device(kube: Ku
         kube.cluster.stop_service(1, KUBELET)
         kube("delete", "pod", "lost", "--grace-period=0", "--force", "--wait=false")
         kube.cluster.start_service(1, KUBELET)
-    # with the very first pods that it hears of, a kubelet still counts what it remembers of others (kubelet.go,
+    # while a kubelet admits the first pods after its start, it still counts the pods of its checkpoint (kubelet.go,
     # syncLoopIteration: the source counts as ready after its first update was handled)
     agent = kube.agent(disks, "node-1")["metadata"]["name"]
     wait_for("the kubelet's pods", lambda: agent in kube.listed_pods(1), seconds=60)

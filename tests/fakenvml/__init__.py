@@ -200,7 +200,7 @@ class Scenario:
         if not real.exists():
             real.write_bytes(library().read_bytes())
             (directory / LIBRARY).symlink_to(real.name)
-            # NVIDIA's container toolkit takes the driver's libraries to be where this one is
+            # NVIDIA's container toolkit looks for the driver's libraries where it finds this one
             (directory / f"libcuda.so.{driver}").write_bytes(real.read_bytes())
         self.write()
 
@@ -209,7 +209,7 @@ class Scenario:
         return self.root / LIBRARY_DIR / LIBRARY
 
     def write(self) -> None:
-        """Whatever was changed in `gpus` by hand is in force."""
+        """Puts into force what a test has changed in `gpus`."""
         text = "".join(f"{line}\n" for line in self._lines())
         for path in (self.path, self.node_scenario):
             fresh = path.with_suffix(".tmp")
@@ -252,13 +252,13 @@ class Scenario:
         self.write()
 
     def recover(self, gpu: int) -> None:
-        """It was reset: good again for whoever initialises the library anew."""
+        """The GPU was reset. It is good for programs that start the library again."""
         self.gpus[gpu].lost = False
         self.gpus[gpu].resets += 1
         self.write()
 
     def reload_driver(self) -> None:
-        """Unloaded and loaded in one moment: every handle is stale."""
+        """The driver is unloaded and loaded in one step, so every handle is stale."""
         self.generation += 1
         self.loaded = True
         self._module(present=True)
@@ -273,15 +273,15 @@ class Scenario:
         self.reload_driver()
 
     def hang(self, function: str = "*", *, seconds: float, gpu: int | None = None) -> None:
-        """Calls of the function (on the GPU) begun from now on come back when the time is over; 0 ends it."""
+        """New calls of the function (on the GPU) do not return until `seconds` are over; 0 ends the hang."""
         self._rule("hang", function, gpu, time.clock_gettime(time.CLOCK_MONOTONIC) + seconds if seconds else 0)
 
     def slow(self, function: str = "*", *, seconds: float, gpu: int | None = None) -> None:
-        """Each call takes so long; 0 ends it."""
+        """Each call takes `seconds`; 0 ends that."""
         self._rule("slow", function, gpu, seconds)
 
     def fail(self, function: str, code: int, *, gpu: int | None = None) -> None:
-        """The call gives this error; 0 ends it."""
+        """Each call gives this error; 0 ends that."""
         self._rule("fail", function, gpu, code)
 
     def _module(self, *, present: bool) -> None:
@@ -291,7 +291,7 @@ class Scenario:
         module = self._sys / "module/nvidia"
         module.parent.mkdir(parents=True, exist_ok=True)
         if module.exists():
-            # set aside, not removed: a file system, other than sysfs, would use the number again
+            # renamed, not removed: unlike sysfs, a file system on a disk would use the inode number again
             module.rename(module.with_name(f"gone-{module.stat().st_ino}"))
         if present:
             module.mkdir()

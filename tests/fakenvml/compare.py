@@ -1,10 +1,10 @@
-"""Holds the fake against the driver's own libraries, in what a machine without a GPU can ask of them.
+"""Compares the fake with the driver's own libraries, as far as that works on a machine without a GPU.
 
     sudo PYTHONPATH=tests python -m fakenvml.compare /path/to/libnvidia-ml.so.550.163.01 ...
 
-Each library is started in a /dev of its own: without the driver's control node, with one that its mode refuses, with
-one that the device cgroup refuses. A difference, or a function that the fake has and a library has not, is printed and
-ends the program with 1. Needs root; Debian's package libnvidia-ml1 is one source of such libraries.
+Each library is started three times, each time in a /dev of its own. The driver's control node is missing, or its mode
+refuses the open, or the device cgroup refuses it. The program prints each difference, and each function of the fake
+that a library lacks. If there is any, the exit status is 1. Needs root. Debian's package libnvidia-ml1 has such a library.
 """
 
 import ctypes

@@ -26,7 +26,7 @@ class Agent:
 
     def run(self) -> None:
         """The pod, as made by the controller and started by the kubelet."""
-        meta = self._daemonset["spec"]["template"]["metadata"]
+        meta = self._live()["spec"]["template"]["metadata"]
         spec = {"nodeName": self.node, "containers": [{"name": "agent", "image": "example.com/agent:1"}]}
         self._kube.create(
             PODS,
@@ -113,7 +113,7 @@ class Agent:
 
 
 def ready_node(kube: Kube, body: Object) -> None:
-    """The node as its kubelet would keep it, Ready since ten minutes."""
+    """The node as its kubelet would write it, Ready for ten minutes."""
     name = body["metadata"]["name"]
     kube.create(NODES, body)
     # the taint that admission puts on a new node, and that the node lifecycle controller takes away

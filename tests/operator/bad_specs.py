@@ -167,11 +167,11 @@ CASES = (
     Case(
         "bracket that is not closed",
         OPERATOR,
-        "exclude[0].values: '[abc' has a '[' without ']', so it is taken as it stands",
+        "exclude[0].values: '[abc' has a '[' without ']', so it matches a literal '['",
         _one(exclude=[{"attribute": "name", "values": ["[abc"]}]),
     ),
     # ---- presets
-    Case("neither devices nor a preset", API, "or a preset that does", config({"resources": [{"name": NIC}]})),
+    Case("neither devices nor a preset", API, "or a preset that has them", config({"resources": [{"name": NIC}]})),
     Case(
         "misspelt preset",
         OPERATOR,
@@ -365,9 +365,9 @@ CASES = (
         "the operator's own variable", API, "is set by the operator", _agent(env=[{"name": "NODE_NAME", "value": "x"}])
     ),
     Case(
-        "a resource that no agent needs",
+        "a name that is no compute resource of agents",
         API,
-        "there are cpu, memory and ephemeral-storage",
+        "use only cpu, memory and ephemeral-storage",
         _agent(resources={"limits": {"gpu": 1}}),
     ),
     Case("NUL in the agent's environment", OPERATOR, "has a NUL", _agent(env=[{"name": "A", "value": "a\0"}])),

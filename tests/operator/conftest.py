@@ -40,7 +40,11 @@ def api() -> Iterator[Cluster]:
 
 def install_crds(cluster: Cluster) -> None:
     cluster.kubectl("apply", "-f", str(CRDS))
-    cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", str(CRDS))
+    path = '{.items[*].status.conditions[?(@.type=="Established")].status}'
+    eventually(
+        "the kinds are established",  # `kubectl wait` fails for a kind that has no status yet
+        lambda: cluster.kubectl("get", "-f", str(CRDS), "-o", f"jsonpath={path}").split() == ["True", "True"],
+    )
 
 
 @pytest.fixture(scope="session")
@@ -66,7 +70,7 @@ class Operators:
         return self._shared
 
     def start(self, **settings: object) -> OperatorProcess:
-        """One with settings of its own; it ends with the test."""
+        """An operator with settings of its own; it ends with the test."""
         self.end_shared()
         self._own.append(self._start(**settings))
         return self._own[-1]
@@ -105,7 +109,7 @@ def operators(_operators: Operators, kube: Kube) -> Iterator[Operators]:
 
 @pytest.fixture
 def operator(operators: Operators) -> OperatorProcess:
-    """The one that goes on from test to test."""
+    """The operator that keeps running from test to test."""
     return operators.shared()
 
 
@@ -128,7 +132,7 @@ def owned(kube: Kube) -> Owned:
 
 
 def _sweep(kube: Kube) -> None:
-    """What no garbage collector takes here."""
+    """Deletes what a test left. No garbage collector runs here."""
     for path in (CONFIGS, INVENTORIES, NODES):
         for item in kube.items(path):
             kube.delete(f"{path}/{item['metadata']['name']}")

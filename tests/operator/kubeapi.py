@@ -89,7 +89,7 @@ class Kube:
         return self("GET", path)
 
     def find(self, path: str) -> Object | None:
-        """None: there is none."""
+        """The object; None if it does not exist."""
         try:
             return self("GET", path)
         except RefusedError as refused:
@@ -115,7 +115,7 @@ class Kube:
 
 
 def eventually(what: str, condition: Callable[[], Any], *, seconds: float = 20.0) -> Any:
-    """The first true answer of `condition`; what it last raised or answered is told when none comes."""
+    """Returns the first true answer of `condition`. If none comes in time, it fails with the last answer or error."""
     deadline = time.monotonic() + seconds
     last: Any = None
     while time.monotonic() < deadline:

@@ -27,7 +27,7 @@ _SETTINGS = {
 
 
 class OperatorProcess:
-    """`settings`: flags without dashes, over ones that make a test quick."""
+    """`settings`: flags, with underscores. They replace those that make tests quick."""
 
     def __init__(self, *, log: Path, **settings: object) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:

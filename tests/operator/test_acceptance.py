@@ -87,8 +87,20 @@ def test_an_accepted_spec_is_kept_and_the_status_tells_its_generation(
     eventually("its generation", lambda: kube.get(f"{CONFIGS}/kept")["status"]["acceptedGeneration"] == 1)
 
     generation = edit(kube, "kept", agent={"logLevel": "Debug"})
-    eventually("the old one is removed", lambda: generations(kube, "kept") == [generation])
+    assert generations(kube, "kept") == [1, generation]
     eventually("its generation", lambda: kube.get(f"{CONFIGS}/kept")["status"]["acceptedGeneration"] == generation)
+
+
+def test_three_different_specs_are_kept(operator: OperatorProcess, kube: Kube) -> None:
+    accept(kube, "history")
+    levels = ["Debug", "Warning", "Error", "Info"]
+    made = []
+    for level in levels:
+        made.append(edit(kube, "history", agent={"logLevel": level}))
+        assert accepted(kube, "history")["status"] == "True"
+    eventually("the last three", lambda: generations(kube, "history") == made[1:])
+    again = edit(kube, "history", agent={"logLevel": "Error"})
+    eventually("one of two equal specs", lambda: generations(kube, "history") == [made[1], made[3], again])
 
 
 def test_after_a_rejected_edit_a_deleted_daemonset_comes_back(
@@ -141,7 +153,7 @@ def test_an_accepted_edit_after_a_rejected_one_is_in_force(operator: OperatorPro
     generation = edit(kube, "mended", resources=good)
     assert accepted(kube, "mended")["status"] == "True"
     eventually("its document", lambda: "example.com/other" in str(both(owned, "mended")[0]["data"]))
-    eventually("one revision", lambda: generations(kube, "mended") == [generation])
+    eventually("it, and the one before", lambda: generations(kube, "mended") == [1, generation])
 
 
 def test_while_paused_what_runs_is_kept_too(operator: OperatorProcess, kube: Kube, owned: Owned) -> None:
@@ -151,21 +163,24 @@ def test_while_paused_what_runs_is_kept_too(operator: OperatorProcess, kube: Kub
     both(owned, "rests")
     waiting = config("rests", resource="example.com/waits")["spec"]["resources"]
     edit(kube, "rests", resources=waiting, paused=True)
-    latest = edit(kube, "rests", agent={"logLevel": "Debug"})
-    assert accepted(kube, "rests")["status"] == "True"
-    eventually("what runs, and what waits", lambda: generations(kube, "rests") == [1, latest])
+    for level in ("Debug", "Warning", "Error"):
+        latest = edit(kube, "rests", agent={"logLevel": level})
+        assert accepted(kube, "rests")["status"] == "True"
+    eventually(
+        "what runs, and the last three", lambda: generations(kube, "rests") == [1, latest - 2, latest - 1, latest]
+    )
 
     for name, resource in (("one", "example.com/runs"), ("two", "example.com/waits")):
         kube.create(CONFIGS, config(name, resource=resource, nodePools=pools))
         assert accepted(kube, name)["reason"] == "ResourceConflict"
 
     latest = edit(kube, "rests", paused=False)
-    eventually("one revision", lambda: generations(kube, "rests") == [latest])
+    eventually("what ran is not needed", lambda: generations(kube, "rests") == [latest - 2, latest - 1, latest])
     eventually("what was let go is another's", lambda: accepted(kube, "one")["status"] == "True")
 
 
 def replaced(kube: Kube, found: Object, **changes: Any) -> None:
-    """By hand: its content cannot be edited, so it is deleted and made again."""
+    """Somebody changes a revision by hand. Its content cannot be edited, so it is deleted and created again."""
     path = f"{REVISIONS}/{found['metadata']['name']}"
     body = copy.deepcopy(found)
     body["metadata"] = {key: found["metadata"][key] for key in ("name", "labels", "ownerReferences")}
@@ -211,6 +226,14 @@ def test_after_a_rejected_edit_a_lost_spec_is_reported_and_agents_keep_running(
     assert "generation 1 is gone" in told(kube, "lost", "Degraded")["message"]
     assert kube.get(f"{CONFIGS}/lost")["status"]["acceptedGeneration"] == 1
     assert contents(both(owned, "lost")) == contents(before)
+
+    # what runs is still its own
+    kube.create(NODES, node("lost-1"))
+    kube.create(CONFIGS, config("rival", resource="example.com/lost"))
+    rival = accepted(kube, "rival")
+    assert (rival["status"], rival["reason"]) == ("False", "ResourceConflict")
+    for named in ("lost", "lost-1", "example.com/lost"):
+        assert named in rival["message"]
 
     edit(kube, "lost", resources=config("lost")["spec"]["resources"])
     assert accepted(kube, "lost")["status"] == "True"

@@ -163,7 +163,7 @@ def test_a_pass_with_nothing_to_do_asks_and_writes_nothing(operator: OperatorPro
         objects = [*both(owned, "quiet"), kube.get(f"{CONFIGS}/quiet")]
         return [o["metadata"]["resourceVersion"] for o in objects]
 
-    # what is written last comes back through the watches and makes passes of its own
+    # the last writes come back through the watches and cause further passes
     before: list[Any] = []
 
     def still() -> bool:
@@ -175,7 +175,7 @@ def test_a_pass_with_nothing_to_do_asks_and_writes_nothing(operator: OperatorPro
 
     eventually("it has come to rest", still)
     asked, version = requests(), versions()
-    for n in range(3):  # foreign marks: a change that the cache sees and that nothing follows from
+    for n in range(3):  # foreign annotations: the cache sees this change, and no write follows
         passes = operator.metric("reconcile_seconds_count")
         kube.patch(
             f"{DAEMONSETS}/{both(owned, 'quiet')[1]['metadata']['name']}", {"metadata": {"annotations": {"n": str(n)}}}

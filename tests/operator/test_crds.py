@@ -128,7 +128,7 @@ EVERYTHING = {
 
 
 def create(kube: Kube, obj: Any, *, validation: str = "Strict") -> Object:
-    """What would be stored. Strict is what kubectl asks for; other clients' default is Warn."""
+    """The object as it would be stored. kubectl asks for the validation Strict; the default of other clients is Warn."""
     path = {"DevicePluginConfig": CONFIGS, "NodeDeviceInventory": INVENTORIES}[obj["kind"]]
     return kube.create(f"{path}?dryRun=All&fieldValidation={validation}", obj)
 
@@ -231,6 +231,7 @@ def test_kubectl_shows_the_summary_and_more_with_wide(api: Cluster):
     api.kubectl("create", "-f", "-", input=json.dumps(config({"resources": [entry()]}, name="columns")))
     try:
         status = {
+            "lastUpdateTime": "2026-01-01T00:00:00Z",
             "summary": {"nodes": "2/3", "devices": "23/24", "capacity": 48, "allocated": 10, "unhealthy": 1},
             "conditions": [
                 {
@@ -246,11 +247,12 @@ def test_kubectl_shows_the_summary_and_more_with_wide(api: Cluster):
         patch = json.dumps({"status": status})
         api.kubectl("patch", "dpc", "columns", "--subresource=status", "--type=merge", "-p", patch)
         narrow = [line.split() for line in api.kubectl("get", "devices").splitlines() if line]
-        assert narrow[0] == ["NAME", "READY", "NODES", "DEVICES", "ALLOCATED", "AGE"]
+        assert narrow[0] == ["NAME", "READY", "NODES", "DEVICES", "ALLOCATED", "UPDATED", "AGE"]
         assert narrow[1][:5] == ["devicepluginconfig.device-operator.io/columns", "False", "2/3", "23/24", "10"]
         wide = [line.split() for line in api.kubectl("get", "dpc", "-o", "wide").splitlines()]
-        assert wide[0] == ["NAME", "READY", "NODES", "DEVICES", "ALLOCATED", "AGE", "UNHEALTHY", "CAPACITY", "REASON"]
-        assert wide[1][6:] == ["1", "48", "ImagePullFailed"]
+        shown = ["NAME", "READY", "NODES", "DEVICES", "ALLOCATED", "UPDATED", "AGE", "UNHEALTHY", "CAPACITY", "REASON"]
+        assert wide[0] == shown
+        assert wide[1][7:] == ["1", "48", "ImagePullFailed"]
     finally:
         api.kubectl("delete", "dpc", "columns")
 

@@ -35,7 +35,7 @@ def test_the_api_server_keeps_the_daemonset_as_rendered(kube: Kube, preset: str,
     spec = parse_spec(config({"resources": resources, "agent": agent}))
     _, daemonset = render(build.LAB, spec, build.SETTINGS)
     body: Object = daemonset.body
-    # an owner that the API server does not know would be the garbage collector's affair, not this test's
+    # without the owner reference, because the owner does not exist
     body = {**body, "metadata": {k: v for k, v in body["metadata"].items() if k != "ownerReferences"}}
     stored = kube.create(f"{DAEMONSETS}?dryRun=All&fieldValidation=Strict", body)
     assert subset(body["spec"]["template"]["spec"]["containers"], stored["spec"]["template"]["spec"]["containers"])

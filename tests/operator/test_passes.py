@@ -14,9 +14,11 @@ from kubeapi import (
     DAEMONSETS,
     INVENTORIES,
     NAMESPACE,
+    NODES,
     PODS,
     Kube,
     Object,
+    condition,
     config,
     node,
     pool,
@@ -64,7 +66,7 @@ async def test_an_edit_before_the_status_write_gets_a_pass_at_once(operator: Ope
         apply(operator, "a", told=False, agent={"logLevel": "Debug"})
     )
     done = await operator.reconcile("a")
-    # kopf's event of the edit is older than the answer to our write, and so is no news
+    # kopf's event of the edit is older than the answer to our write, so it changes nothing
     assert not operator.configs.put(edits[0])
     assert done.again == 0.0 or "a" in operator.enqueued
     await operator.reconcile("a")
@@ -146,6 +148,32 @@ async def test_the_spec_in_force_still_conflicts_after_a_rejected_edit(
     apply(operator, "a")
     await operator.reconcile("a")
     assert operator.condition("a", "Accepted") == ("True", "Accepted")
+
+
+async def test_nodes_that_come_to_overlap_later_take_no_acceptance_away(operator: Operator) -> None:
+    ready_node(operator.kube, node("node-2", other="passes"))
+    apply(operator, "a")
+    apply(operator, "b", nodePools=[pool("default", other="passes")])
+    for name in ("a", "b"):
+        await operator.reconcile(name)
+    before = {d["metadata"]["name"]: d["spec"] for d in operator.kube.items(DAEMONSETS)}
+
+    operator.kube.patch(f"{NODES}/node-2", {"metadata": {"labels": {"test": "passes"}}})
+    await eventually_in_loop("the watch has it", lambda: "test" in operator.cache.nodes.views["node-2"].labels)
+    for name in ("a", "b"):
+        await operator.reconcile(name)
+        assert operator.condition(name, "Accepted") == ("True", "Accepted")
+        assert operator.condition(name, "Degraded") == ("True", "ResourceConflict")
+        found = condition(operator.kube.get(f"{CONFIGS}/{name}"), "Degraded")["message"]
+        assert "node-2" in found
+        assert "node-1" not in found
+    assert {d["metadata"]["name"]: d["spec"] for d in operator.kube.items(DAEMONSETS)} == before
+
+    # an edit is judged anew, and would take what the other serves
+    apply(operator, "a", agent={"logLevel": "Debug"})
+    await operator.reconcile("a")
+    assert operator.condition("a", "Accepted") == ("False", "ResourceConflict")
+    assert operator.kube.get(f"{CONFIGS}/a")["status"]["acceptedGeneration"] == 1
 
 
 async def test_a_rejected_object_is_judged_again_when_the_rival_is_gone(operator: Operator) -> None:
@@ -230,7 +258,7 @@ async def test_events_are_read_for_a_few_starting_pods_and_not_again_soon(operat
 
 
 async def test_a_slow_answer_about_events_while_another_pass_asks_harms_neither(operator: Operator) -> None:
-    """The first has an answer that grows old while it waits for the next, and the second pass drops what is old."""
+    """An answer of the first pass expires while that pass waits for the next answer. The second pass drops it."""
     apply(operator, "a")
     apply(operator, "b", resource="example.com/b")
     starting(operator, "a", 1, 2)
@@ -239,13 +267,13 @@ async def test_a_slow_answer_about_events_while_another_pass_asks_harms_neither(
     await creating(operator, "a", 2)
     await operator.reconcile("a")
     starting(operator, "a", 3)
-    starting(operator, "b", 1)  # on the pool's only node, so that nothing is asked about its DaemonSet
+    starting(operator, "b", 1)  # the pool's only node has a pod, so the pass asks nothing about the DaemonSet
     await operator.caught_up()
     await creating(operator, "a", 3)
     await creating(operator, "b", 1)
 
     step = ("list", "events")
-    operator.clock = 9.0  # what was asked about the first two pods is still good
+    operator.clock = 9.0  # the answers about the first two pods are still valid
     operator.client.held[step] = asyncio.Event()
     slow = asyncio.create_task(operator.reconcile("a"))
     await eventually_in_loop("the first waits", lambda: operator.client.waiting == [step])
@@ -261,7 +289,7 @@ async def test_a_slow_answer_about_events_while_another_pass_asks_harms_neither(
 
 
 async def orphan(operator: Operator, *, written: timedelta) -> str:
-    """An inventory of `a` on a node that is in no pool, last written so long ago, as a new leader finds it."""
+    """An inventory of `a` on a node that is in no pool. A new leader finds it; it was last written `written` ago."""
     made = apply(operator, "a", nodePools=[pool("gpu", hardware="gpu")])
     owner = {
         "kind": "DevicePluginConfig",
@@ -305,7 +333,7 @@ async def test_an_inventory_of_a_node_that_has_just_left_the_pool_stays_for_the_
 
 
 async def test_an_inventory_stays_while_its_agents_pod_is_there(operator: Operator) -> None:
-    """Not for one that is being deleted: on a node that is dead it stays so for ever."""
+    """A pod that is being deleted does not count: on a dead node it never goes."""
     path = await orphan(operator, written=timedelta(hours=4))
     starting(operator, "a", 1)
     await operator.caught_up()

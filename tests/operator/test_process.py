@@ -32,7 +32,7 @@ LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/device-oper
 def restart_api(api: Cluster) -> None:
     pid = api.pids["apiserver"]
     os.kill(pid, signal.SIGKILL)
-    # one that is still ending has the port, and counts as running
+    # until it has ended, it has the port and counts as running
     eventually("the API server has ended", lambda: api.pids.get("apiserver") != pid)
     api.up()
 
@@ -138,7 +138,7 @@ def test_a_missing_permission_ends_the_operator_and_is_named(operators: Operator
 def test_objects_deleted_while_the_watch_was_down_are_noticed(
     operators: Operators, kube: Kube, owned: Owned, api: Cluster
 ) -> None:
-    """A watch cache that begins after the deletions answers 410, and no event will ever tell of them."""
+    """A watch cache that begins after the deletions answers 410, so no event reports them."""
     patient = {"lease_duration_seconds": 120, "lease_renew_deadline_seconds": 100}
     operator = operators.start(**patient)
     operator.wait_leading()

@@ -253,7 +253,7 @@ def test_deletion_needs_no_operator(operators: Operators, kube: Kube, owned: Own
 
     kube.delete(f"{CONFIGS}/deleted")
     assert kube.find(f"{CONFIGS}/deleted") is None, "a finalizer keeps it"
-    # the garbage collector, which does not run here, goes by this
+    # the garbage collector uses this; it does not run here
     (owner,) = kube.get(f"{DAEMONSETS}/{daemonset['metadata']['name']}")["metadata"]["ownerReferences"]
     assert owner["kind"] == "DevicePluginConfig"
     assert owner["controller"] is True

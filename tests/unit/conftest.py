@@ -1,7 +1,7 @@
-"""All of the unit tests: a property says what is true, not how fast, on a machine that others use as well.
+"""Settings of all unit tests. Property tests have no time limit, because other programs use the machine too.
 
-Where CI is set, the examples are the same in each run, so that a run judges the change at hand; everywhere else they
-are new ones, which is how properties find what nobody thought of.
+Where CI is set, each run has the same examples, so a failure comes from the change under test. Everywhere else each
+run has new examples, so that properties find cases that nobody thought of.
 """
 
 import os

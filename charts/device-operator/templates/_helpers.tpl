@@ -33,6 +33,19 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end }}
 {{- end }}
 
+{{- /* Annotations of what agents need. While crds.keep is true, it stays with the configurations when the release is
+uninstalled: otherwise no agent pod could be created any more. Takes (list root annotations). */}}
+{{- define "device-operator.agentAnnotations" -}}
+{{- $annotations := dict }}
+{{- if (index . 0).Values.crds.keep }}
+{{- $_ := set $annotations "helm.sh/resource-policy" "keep" }}
+{{- end }}
+{{- with merge $annotations (deepCopy (index . 1)) }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
 {{- /* Never changes between versions of the chart: a Deployment's selector is immutable. */}}
 {{- define "device-operator.operatorSelector" -}}
 app.kubernetes.io/name: {{ include "device-operator.name" . }}

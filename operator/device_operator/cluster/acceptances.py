@@ -5,15 +5,20 @@ watches the revisions.
 """
 
 import logging
+from collections.abc import Collection
+from typing import Final
 
 from device_operator.cluster import views
 from device_operator.cluster.cache import ClusterCache, controllerrevisions
 from device_operator.cluster.client import ApiError, Client, Object
 from device_operator.cluster.revisions import Revision, revision, revision_body
 from device_operator.runtime.errors import ForeignOwnerError
-from device_operator.spec.model import ConfigRef, Pool
+from device_operator.spec.model import ConfigRef, Pool, Spec
 
 logger = logging.getLogger(__name__)
+
+HISTORY: Final = 3
+"""Accepted specs that are kept of an object: the one in force, and two to return to."""
 
 
 class AcceptedSpecs:
@@ -30,9 +35,26 @@ class AcceptedSpecs:
         """The revision of the highest generation, readable or not. None: nothing was accepted, or it is lost."""
         return max(self._intact(ref), key=lambda r: r.generation, default=None)
 
+    def earlier(self, ref: ConfigRef) -> dict[int, Spec]:
+        """The readable specs by generation, without the latest."""
+        latest = self.latest(ref)
+        return {r.generation: r.spec for r in self._intact(ref) if r.spec is not None and r is not latest}
+
+    def way_back(self, ref: ConfigRef, *, generation: int) -> str:
+        """The name of the spec to return to from `generation`: the newest that differs from it; '' if there is none."""
+        found = sorted((r for r in self._intact(ref) if r.spec is not None), key=lambda r: r.generation, reverse=True)
+        present = next((r.spec for r in found if r.generation == generation), None)
+        return next((r.name for r in found if r.spec != present), "")
+
     def held_pools(self, ref: ConfigRef) -> tuple[Pool, ...]:
-        """Pools of every stored accepted spec: each of them may still run."""
-        return tuple(pool for found in self._intact(ref) if found.spec is not None for pool in found.spec.pools)
+        """Pools of the accepted spec, and what the DaemonSets run.
+
+        The two differ while the object is paused, while a pool waits for its turn, and after the accepted spec is lost.
+        """
+        latest = self.latest(ref)
+        wanted = latest.spec.pools if latest is not None and latest.spec is not None else ()
+        running = (view.runs for view in self._cache.daemonsets_of(ref))
+        return (*wanted, *(pool for pool in running if pool is not None))
 
     async def keep(self, ref: ConfigRef, *, generation: int, spec: Object) -> Revision:
         """Writes the spec of an accepted generation.
@@ -50,15 +72,20 @@ class AcceptedSpecs:
         logger.info("accepted spec kept", extra={"config": ref.name, "generation": generation, "object": kept.name})
         return kept
 
-    async def remove_old(self, ref: ConfigRef) -> None:
-        """Deletes all but the latest. While that one is paused, the latest that is not paused runs, and stays too."""
+    async def remove_old(self, ref: ConfigRef, *, used: Collection[int]) -> None:
+        """Keeps the latest `HISTORY` different specs and those of the generations in `used`, which pools still have.
+
+        Deletes nothing while the latest cannot be read: another version of the operator may be able to read it.
+        """
         found = self._cache.revisions_of(ref)
         intact = sorted((r for r in found if r.intact), key=lambda r: r.generation, reverse=True)
         if not intact or intact[0].spec is None:
-            return  # another version of the operator may be able to read it
-        kept = {intact[0].name}
-        if intact[0].spec.paused:
-            kept.add(next((r.name for r in intact if r.spec is not None and not r.spec.paused), ""))
+            return
+        kept, history = {r.name for r in intact if r.generation in used}, list[Spec]()
+        for one in intact:
+            if one.spec is not None and one.spec not in history and len(history) < HISTORY:
+                history.append(one.spec)
+                kept.add(one.name)
         for old in found:
             if old.name not in kept:
                 await self._delete(old.name, uid=old.uid)

@@ -19,7 +19,7 @@ from device_operator.cluster.client import ApiResource, Object
 from device_operator.cluster.collection import Change, Collection
 from device_operator.cluster.revisions import Revision
 from device_operator.cluster.views import Owned
-from device_operator.spec.model import ConfigRef
+from device_operator.spec.model import ConfigRef, Pool
 from device_operator.spec.placement import NodeView
 from device_operator.status.conflicts import Hardware, offered_hardware
 from device_operator.status.observed import DaemonSetView, InventoryView, PodView
@@ -79,7 +79,7 @@ class ClusterCache:
     """`enqueue(name)` is called for each DevicePluginConfig that a change may concern.
 
     `concerned(old, new)`: names of those that the change of a node concerns. `reconsider()` is called when accepted
-    specs change: another object may wait for nodes that the old spec held. `heartbeat_stale`: seconds of silence
+    specs change, or what runs: another object may wait for nodes that were held. `heartbeat_stale`: seconds of silence
     after which a heartbeat enqueues its object.
     """
 
@@ -170,6 +170,8 @@ class ClusterCache:
         # a DaemonSet and a ConfigMap may have one name
         for name in self._owned.apply(replace(change, name=f"{(change.new or change.old).kind}/{change.name}")):  # type: ignore[union-attr]
             self._enqueue(name)
+        if _runs(change.old) != _runs(change.new):  # another object may wait for what is let go
+            self._reconsider()
 
     def _revision_changed(self, change: Change[Revision]) -> None:
         for name in self._revisions.apply(change):
@@ -194,6 +196,10 @@ class ClusterCache:
         if (new.heartbeat_seen - old.heartbeat_seen).total_seconds() > self._heartbeat_stale:
             return True
         return replace(old, heartbeat_seen=new.heartbeat_seen, heartbeat=new.heartbeat) != new
+
+
+def _runs(owned: Owned | None) -> Pool | None:
+    return owned.daemonset.runs if owned is not None and owned.daemonset is not None else None
 
 
 def _offered(inventory: InventoryView | None) -> tuple[frozenset[str], Hardware | None]:

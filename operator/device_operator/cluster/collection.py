@@ -53,7 +53,7 @@ class Collection(Generic[V]):
     ) -> None:
         self.resource = resource
         self.complete = asyncio.Event()
-        """Set once a list was read in full, and never cleared: a new list closes later gaps."""
+        """Set when the first list was read in full. It stays set: a gap in the watch is closed by a new list."""
         self._prune = prune
         self._changed = changed
         self._labels = labels

@@ -27,7 +27,10 @@ _MAX_KNOWN: Final = 4096
 
 
 class EventWriter:
-    """At most `burst` Events of an object at once, then one in `refill` seconds; the rest is dropped and counted."""
+    """At most `burst` Events of one kind and object at once, then one in `refill` seconds.
+
+    The others are dropped: the log has their text, and `dropped(reason)` is called.
+    """
 
     def __init__(
         self,
@@ -38,6 +41,7 @@ class EventWriter:
         refill: float = 10.0,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        dropped: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._client = client
         self._instance = identity
@@ -45,9 +49,9 @@ class EventWriter:
         self._refill = refill
         self._clock = clock
         self._now = now
-        self._tokens: dict[str, tuple[float, float]] = {}
+        self._dropped = dropped
+        self._tokens: dict[str, dict[str, tuple[float, float]]] = {}
         self._known: dict[str, None] = {}
-        self.dropped = 0
 
     async def write(self, ref: ConfigRef, notices: Iterable[Notice]) -> None:
         """An Event that cannot be written is logged only: the pass must go on."""
@@ -55,19 +59,15 @@ class EventWriter:
             name = event_name(ref, notice)
             if name in self._known:
                 continue
-            if not self._take(ref.uid):
-                self.dropped += 1
-                logger.warning("event dropped", extra={"object": ref.name, "reason": notice.reason})
+            if not self._take(ref.uid, notice.kind):
+                self._drop(ref, notice, "too many of this kind")
                 continue
             try:
                 await self._client.create(EVENTS, self._body(ref, notice, name))
-            except ApiError as error:
-                if not error.already_exists:
-                    logger.warning("event not written", extra={"object": ref.name, "error": str(error)})
+            except (ApiError, *UNREACHABLE) as error:
+                if not (isinstance(error, ApiError) and error.already_exists):
+                    self._drop(ref, notice, str(error) or type(error).__name__)
                     continue
-            except UNREACHABLE as error:
-                logger.warning("event not written", extra={"object": ref.name, "error": str(error)})
-                continue
             self._known[name] = None
             if len(self._known) > _MAX_KNOWN:
                 del self._known[next(iter(self._known))]
@@ -75,12 +75,17 @@ class EventWriter:
     def forget(self, uid: str) -> None:
         self._tokens.pop(uid, None)
 
-    def _take(self, uid: str) -> bool:
-        now = self._clock()
-        tokens, at = self._tokens.get(uid, (float(self._burst), now))
+    def _drop(self, ref: ConfigRef, notice: Notice, why: str) -> None:
+        self._dropped(notice.reason)
+        told = {"config": ref.name, "type": notice.type, "reason": notice.reason, "text": notice.message, "error": why}
+        logger.warning("event not written", extra=told)
+
+    def _take(self, uid: str, kind: str) -> bool:
+        now, kinds = self._clock(), self._tokens.setdefault(uid, {})
+        tokens, at = kinds.get(kind, (float(self._burst), now))
         tokens = min(float(self._burst), tokens + (now - at) / self._refill)
         allowed = tokens >= 1.0
-        self._tokens[uid] = (tokens - 1.0 if allowed else tokens, now)
+        kinds[kind] = (tokens - 1.0 if allowed else tokens, now)
         return allowed
 
     def _body(self, ref: ConfigRef, notice: Notice, name: str) -> Object:

@@ -38,23 +38,30 @@ class Observer:
         self._first_wait = first_wait
         self._waiting: dict[str, _Waiting] = {}
 
-    async def observe(self, ref: ConfigRef, assigned: Assignment, problems: tuple[ApplyProblem, ...]) -> Observed:
+    def seen(self, ref: ConfigRef) -> Observed:
+        """What the cache has, without a request: enough for the reports of nodes, apart from missing pods."""
         cache = self._cache
-        daemonsets, pods = cache.daemonsets_of(ref), cache.pods_of(ref.name)
+        return Observed(
+            now=self._now(),
+            nodes=tuple(cache.nodes),
+            daemonsets=cache.daemonsets_of(ref),
+            pods=cache.pods_of(ref.name),
+            inventories=tuple(i for i in cache.inventories_of(ref.name) if i.owner_uid == ref.uid),
+            complete=cache.complete,
+        )
+
+    async def observe(self, ref: ConfigRef, assigned: Assignment, problems: tuple[ApplyProblem, ...]) -> Observed:
+        seen = self.seen(ref)
+        daemonsets, pods = seen.daemonsets, seen.pods
         starting = sorted(p.name for p in pods if not p.deleting and not p.ready and p.waiting_reason in UNTOLD)
         on = {pod.node for pod in pods}
         lacking = frozenset(node for nodes in assigned.nodes.values() for node in nodes if node not in on)
         self._note(ref, lacking, frozenset(starting))
         poor = {pool for pool, nodes in assigned.nodes.items() if not lacking.isdisjoint(nodes)}
-        return Observed(
-            now=self._now(),
-            nodes=tuple(cache.nodes),
-            daemonsets=daemonsets,
-            pods=pods,
-            inventories=tuple(i for i in cache.inventories_of(ref.name) if i.owner_uid == ref.uid),
+        return replace(
+            seen,
             failed_creates=await self._complaints.failed_creates(sorted(d.name for d in daemonsets if d.pool in poor)),
             pod_warnings=await self._complaints.pod_warnings(starting[:_PODS_ASKED]),
-            complete=cache.complete,
             problems=problems,
         )
 

@@ -3,6 +3,7 @@
 Names and labels repeat over thousands of nodes, so they are interned: each is in memory once.
 """
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,15 +13,16 @@ from sys import intern
 from typing import Final
 
 from device_agent.contract import names
-from device_agent.contract.codec import ShapeError
+from device_agent.contract.codec import ShapeError, decode
 from device_agent.contract.inventory import InventoryStatus, read_status
 from device_agent.contract.reasons import ExclusionReason
 
 from device_operator.cluster.client import Object
-from device_operator.render.manifests import ANNOTATION_TEMPLATE
+from device_operator.render.manifests import ANNOTATION_SERVES, ANNOTATION_TEMPLATE
 from device_operator.spec.driver_access import CONTAINER
+from device_operator.spec.model import Pool
 from device_operator.spec.placement import NodeView
-from device_operator.spec.scheduling import Taint
+from device_operator.spec.scheduling import Taint, Term
 from device_operator.status.observed import DaemonSetView, FailedCreate, InventoryView, PodView, PodWarning
 
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
@@ -99,8 +101,24 @@ def daemonset(raw: Object, _: Owned | None) -> Owned:
         desired=status.get("desiredNumberScheduled", 0),
         updated=status.get("updatedNumberScheduled", 0),
         annotations=annotations,
+        runs=_runs(raw, annotations, labels.get(names.LABEL_POOL, "")),
     )
     return _owned("DaemonSet", meta, version=view.generation, view=view, labels=labels)
+
+
+def _runs(raw: Object, annotations: Mapping[str, str], pool: str) -> Pool | None:
+    """None where somebody changed the object so that it cannot be read; the next pass repairs it."""
+    affinity: Object = raw["spec"]["template"]["spec"].get("affinity", {}).get("nodeAffinity", {})
+    terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms", [])
+    try:
+        serves = json.loads(annotations.get(ANNOTATION_SERVES, "[]"))
+        return Pool(
+            name=pool,
+            node_selector_terms=tuple(decode(Term, term, path="term", lenient=True) for term in terms),
+            serves=tuple(intern(str(name)) for name in serves),
+        )
+    except (ValueError, TypeError):  # ShapeError is a ValueError
+        return None
 
 
 def configmap(raw: Object, _: Owned | None) -> Owned:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import jinja2
@@ -35,6 +35,14 @@ ANNOTATION_CONFIG_HASH: Final = f"{names.GROUP}/config-hash"
 """On ConfigMap and DaemonSet, not on pods: SHA-256 of the document. Agents report it as observedConfigHash."""
 ANNOTATION_TEMPLATE: Final = f"{names.GROUP}/template-hash"
 """On DaemonSet and pod template: SHA-256 of the pod template without this annotation."""
+ANNOTATION_GENERATION: Final = f"{names.GROUP}/generation"
+"""On ConfigMap and DaemonSet: the generation of the DevicePluginConfig whose spec they have."""
+ANNOTATION_CHANGED: Final = f"{names.GROUP}/changed-in"
+"""On both: the generation that last changed configuration or pod template."""
+ANNOTATION_HAD_DEVICES: Final = f"{names.GROUP}/had-devices"
+"""On both: JSON list of the entries that had devices in the pool before it got this generation."""
+ANNOTATION_SERVES: Final = f"{names.GROUP}/serves"
+"""On the DaemonSet: JSON list of the entries that its agents serve."""
 _LABELS: Final = {
     "app.kubernetes.io/component": "agent",
     "app.kubernetes.io/managed-by": "device-operator",
@@ -45,7 +53,7 @@ POD_RESOURCES_DIR: Final = "/var/lib/kubelet/pod-resources"
 """In the agent's container; on the node it is below the kubelet's root directory."""
 
 DEFAULT_RESOURCES: Final = ComputeResources(requests={"cpu": "10m", "memory": "64Mi"}, limits={"memory": "256Mi"})
-"""The agent takes 50 MiB with 8 devices; the limit is for 20,000 ids. No cpu limit: throttled probes would fail."""
+"""The agent takes 45 MiB with 8 devices; the limit is for 20,000 ids. No cpu limit: throttled probes would fail."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +100,14 @@ def render(ref: ConfigRef, spec: Spec, settings: RenderSettings) -> tuple[Manife
     Takes some milliseconds per pool: callers keep the result of a generation.
     """
     return tuple(manifest for pool in spec.pools for manifest in _pool(ref, spec, pool, settings))
+
+
+def annotated(manifest: Manifest, annotations: Mapping[str, str]) -> Manifest:
+    """The manifest with more annotations on the object itself, not on its pods."""
+    meta = {**manifest.body["metadata"]}
+    meta["annotations"] = {**meta.get("annotations", {}), **annotations}
+    hash_of_all = _hash([manifest.hash, dict(annotations)])
+    return replace(manifest, body={**manifest.body, "metadata": meta}, hash=hash_of_all)
 
 
 def owner_reference(ref: ConfigRef) -> dict[str, Any]:
@@ -155,6 +171,7 @@ def _values(ref: ConfigRef, spec: Spec, pool: Pool, settings: RenderSettings) ->
     return {
         "agent": agent,
         "annotation_config_hash": ANNOTATION_CONFIG_HASH,
+        "annotation_serves": ANNOTATION_SERVES,
         "config_hash": hashlib.sha256(document).hexdigest(),
         "config_map": f"{daemon_set}-v{CONTRACT_VERSION}",
         "container": CONTAINER,

@@ -1,7 +1,8 @@
 """The metrics of the process.
 
 All begin with device_operator_: leader, reconcile_seconds{result}, queue_depth,
-watch_age_seconds{resource}, api_requests_total{verb,resource,code}, api_request_seconds{verb}, events_dropped,
+watch_age_seconds{resource}, api_requests_total{verb,resource,code}, api_request_seconds{verb},
+events_dropped_total{reason},
 config_condition{config,type,status}, nodes{config,pool,state}, devices{config,pool,resource,health},
 capacity{config,pool,resource}, allocated{config,pool,resource}.
 """
@@ -27,6 +28,7 @@ class _Figures:
     conditions: tuple[tuple[str, str], ...] = ()
     nodes: Tally[tuple[str, str]] = field(default_factory=Tally)
     devices: Tally[tuple[str, str, str]] = field(default_factory=Tally)
+    withheld: Tally[tuple[str, str]] = field(default_factory=Tally)
     capacity: Tally[tuple[str, str]] = field(default_factory=Tally)
     allocated: Tally[tuple[str, str]] = field(default_factory=Tally)
 
@@ -59,8 +61,11 @@ class Telemetry:
             registry=self.registry,
         )
         self.queue_depth = Gauge(f"{PREFIX}_queue_depth", "Objects that wait for a worker.", registry=self.registry)
-        self.events_dropped = Gauge(
-            f"{PREFIX}_events_dropped", "Events not written because of their rate.", registry=self.registry
+        self._events_dropped = Counter(
+            f"{PREFIX}_events_dropped",
+            "Events not written: too many of their kind, or refused. The log has their text.",
+            ["reason"],
+            registry=self.registry,
         )
         self.watch_ages: Callable[[], Mapping[str, float]] = dict
         self.registry.register(self)
@@ -71,6 +76,9 @@ class Telemetry:
     def observe_request(self, verb: str, resource: str, code: int, seconds: float) -> None:
         self._requests.labels(verb, resource, str(code)).inc()
         self._request_seconds.labels(verb).observe(seconds)
+
+    def event_dropped(self, reason: str) -> None:
+        self._events_dropped.labels(reason).inc()
 
     def report(self, name: str, status: ConfigStatus | None, inventories: Iterable[InventoryStatus]) -> None:
         """Takes the results of a pass: the status of the object, and of each inventory. None: the object is gone."""
@@ -84,10 +92,10 @@ class Telemetry:
         for inventory in inventories:
             for resource in inventory.resources:
                 key = (inventory.pool_name, resource.name)
-                # the agent offers a device of unknown health, and counts it as healthy
-                figures.devices[*key, DeviceHealth.HEALTHY] += resource.answering
-                figures.devices[*key, DeviceHealth.UNHEALTHY] += max(0, resource.devices - resource.healthy)
+                figures.devices[*key, DeviceHealth.HEALTHY] += resource.healthy
+                figures.devices[*key, DeviceHealth.UNHEALTHY] += resource.unhealthy
                 figures.devices[*key, DeviceHealth.UNKNOWN] += resource.unknown
+                figures.withheld[key] += resource.withheld
                 figures.capacity[key] += resource.capacity
                 figures.allocated[key] += resource.allocated
         self._figures[name] = figures
@@ -101,13 +109,16 @@ class Telemetry:
             ages.add_metric([resource], age)
         yield ages
         conditions = GaugeMetricFamily(
-            f"{PREFIX}_config_condition", "1 for the status a condition has.", labels=["config", "type", "status"]
+            f"{PREFIX}_config_condition", "1 for the status of each condition.", labels=["config", "type", "status"]
         )
         nodes = GaugeMetricFamily(
             f"{PREFIX}_nodes", "Nodes of a pool: matched, settled, ready, …", labels=["config", "pool", "state"]
         )
         devices = GaugeMetricFamily(
             f"{PREFIX}_devices", "Physical devices.", labels=["config", "pool", "resource", "health"]
+        )
+        withheld = GaugeMetricFamily(
+            f"{PREFIX}_devices_withheld", "Devices not offered, by plan.", labels=["config", "pool", "resource"]
         )
         capacity = GaugeMetricFamily(
             f"{PREFIX}_capacity", "Ids that kubelets see.", labels=["config", "pool", "resource"]
@@ -120,6 +131,7 @@ class Telemetry:
             for family, tally in (
                 (nodes, figures.nodes),
                 (devices, figures.devices),
+                (withheld, figures.withheld),
                 (capacity, figures.capacity),
                 (allocated, figures.allocated),
             ):

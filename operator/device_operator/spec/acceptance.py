@@ -39,10 +39,11 @@ class InForce:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptedState:
-    """Which generation of an object is in force; if not the present `generation`, why.
+    """Which generation of an object is in force. If that is not the present `generation`: why.
 
     `rejected`: None when the present generation is in force. `in_force`: None when no generation was ever accepted, or
-    when the accepted spec cannot be read. Only in the second case `lost` says why.
+    when the accepted spec cannot be read. `lost`: why it cannot be read, or ''. `earlier`: name of the stored spec to
+    return to, or ''.
     """
 
     ref: ConfigRef
@@ -50,6 +51,7 @@ class AcceptedState:
     rejected: Rejected | None = None
     in_force: InForce | None = None
     lost: str = ""
+    earlier: str = ""
 
 
 def rejection(

@@ -107,8 +107,8 @@ def _of_pool(pool: Pool, document: Document) -> Iterator[str]:
     for clash in env_clashes(document):
         yield (
             f"{name_some(clash.values)} {'set' if len(clash.values) > 1 else 'sets'} {clash.name} to different values: "
-            "a container that asks for more than one of these resources gets only one of the values; let no container "
-            "ask for two, or pass the devices in another way, such as a preset whose name ends in -cdi or -nodes"
+            "a container that asks for more than one of these resources gets only one of the values; request them in "
+            "separate containers, or pass the devices in another way, such as a preset that ends in -cdi or -nodes"
         )
 
 

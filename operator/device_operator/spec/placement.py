@@ -87,7 +87,7 @@ def matches(pool: Pool, node: NodeView) -> bool:
 
 
 def assignment(spec: Spec, *, nodes: Iterable[NodeView], others: Iterable[OtherConfig]) -> Assignment:
-    """The nodes of each pool, with every present overlap. Of `others` only the held pools count."""
+    """The nodes of each pool, with every present overlap. For `others` only the held pools count."""
     rivals = [(o.name, pool) for o in others for pool in o.held]
     taken: dict[str, list[str]] = {pool.name: [] for pool in spec.pools}
     overlaps: list[Overlap] = []

@@ -19,9 +19,10 @@ from device_operator.spec.acceptance import AcceptedState, Rejected
 from device_operator.spec.caveats import caveats
 from device_operator.spec.model import Spec
 from device_operator.spec.placement import Overlap, describe
-from device_operator.spec.wording import clip, name_nodes
+from device_operator.spec.wording import clip, name_nodes, name_some
 from device_operator.status.nodes import NOT_MADE, NodeReport
 from device_operator.status.observed import ApplyProblem
+from device_operator.status.rollout import Rollout
 
 ACCEPTED, PROGRESSING, DEGRADED, READY = ConditionType
 TRUE, FALSE, UNKNOWN = ConditionStatus
@@ -63,7 +64,7 @@ class Situation:
     """What the conditions depend on.
 
     `broken`: the devices that are not Healthy, by health. `devices`: number of known devices. `previous`: the present
-    conditions, by type. `applied`: the DaemonSets match the spec in force.
+    conditions, by type. `applied`: the DaemonSets match the spec in force. `rollout`: which pools wait for it.
     """
 
     standing: AcceptedState
@@ -75,6 +76,7 @@ class Situation:
     previous: Mapping[str, ConfigCondition]
     complete: bool
     applied: bool
+    rollout: Rollout | None = None
 
     @property
     def basis(self) -> list[NodeReport]:
@@ -134,7 +136,13 @@ def _progressing(situation: Situation) -> Condition:
         return Condition(
             PROGRESSING, FALSE, ConditionReason.PAUSED, f"spec.paused is true, nothing is changed; {message}"
         )
+    if halted := _halted(situation):
+        return Condition(PROGRESSING, FALSE, ConditionReason.HALTED, f"{message}; {halted}")
     if behind:
+        rollout = situation.rollout
+        if rollout and rollout.waiting:
+            behind = [r for r in behind if r.pool == rollout.behind] or behind
+            message += f"; {_pools(rollout.waiting)} follow{'s' * (len(rollout.waiting) == 1)} pool {rollout.behind}"
         return Condition(
             PROGRESSING, TRUE, ConditionReason.UPDATING, f"{message}; waiting for {name_nodes(r.name for r in behind)}"
         )
@@ -149,6 +157,8 @@ def _degraded(situation: Situation) -> Condition:
         parts.append((situation.rejected.reason, f"generation {situation.standing.generation} is not accepted"))
     if situation.standing.lost:
         parts.append((ConditionReason.ACCEPTED_SPEC_LOST, situation.standing.lost))
+    if halted := _halted(situation):
+        parts.append((ConditionReason.HALTED, halted))
     parts += [(p.reason, f"pool {p.pool}: {p.message}") for p in situation.problems]
     if situation.overlaps:
         parts.append((situation.overlaps[0].reason, describe(situation.overlaps)))
@@ -169,6 +179,22 @@ def _degraded(situation: Situation) -> Condition:
             DEGRADED, FALSE, ConditionReason.AGENTS_STARTING, f"No problems found while agents start: {text}"
         )
     return Condition(DEGRADED, FALSE, ConditionReason.AS_WANTED, "No problems found")
+
+
+def _halted(situation: Situation) -> str:
+    """Why the new spec does not reach all pools, and how to go on; '' if it does, or nothing is changed anyway."""
+    rollout, spec = situation.rollout, situation.spec
+    if rollout is None or not rollout.halted or spec is None or spec.paused:
+        return ""
+    keep = f"{_pools(rollout.waiting)} keep{'s' * (len(rollout.waiting) == 1)}"
+    return (
+        f"the new spec is halted: {rollout.halted}; {keep} the earlier spec. "
+        "Correct the spec, or return to the earlier one (docs/operations.md, Return to an earlier spec)"
+    )
+
+
+def _pools(names: Sequence[str]) -> str:
+    return f"pool{'s' * (len(names) > 1)} {name_some(names)}"
 
 
 def _devices(health: DeviceHealth, devices: BrokenDevices) -> str:

@@ -1,25 +1,35 @@
 """Makes Events from changes of a status and of devices. Pure."""
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from device_agent.contract.inventory import InventoryDevice
-from device_agent.contract.reasons import DeviceHealth, EventReason
-from device_agent.contract.status import ConditionStatus, ConditionType, ConfigStatus
+from device_agent.contract.reasons import ConditionReason, DeviceHealth, EventReason
+from device_agent.contract.status import ConditionStatus, ConditionType, ConfigCondition, ConfigStatus
 
-from device_operator.spec.wording import clip
+from device_operator.spec.wording import clip, name_nodes
 from device_operator.status.observed import InventoryView
+
+MAX_NAMED: Final = 5
+"""Devices of one reason that get an Event each in one pass."""
+_MAX_TEXT: Final = 1024
+"""The API server accepts no longer message of an Event."""
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """An Event to write. `type`: Normal or Warning. `key`: notices with equal keys are written once."""
+    """An Event to write. `type`: Normal or Warning. `key`: notices with equal keys are written once.
+
+    `kind`: each kind of transition has a budget of its own (`EventWriter`).
+    """
 
     type: str
     reason: str
     message: str
     key: str
+    kind: str
 
 
 _TOLD: Final[Mapping[tuple[str, ConditionStatus], tuple[str, EventReason | None]]] = {
@@ -47,7 +57,7 @@ def transitions(old: ConfigStatus, new: ConfigStatus) -> tuple[Notice, ...]:
         generation = condition.observed_generation
         rejected = kind == ConditionType.ACCEPTED and status is ConditionStatus.FALSE
         again = rejected and (earlier is None or earlier.observed_generation != generation)
-        if status is was and not again:
+        if (status is was and not again) or _needs_none(condition, earlier=earlier, new=new):
             continue
         told = _TOLD_AFTER.get((kind, was, status)) or _TOLD.get((kind, status))
         if told:
@@ -55,40 +65,115 @@ def transitions(old: ConfigStatus, new: ConfigStatus) -> tuple[Notice, ...]:
                 Notice(
                     type=told[0],
                     reason=told[1] or condition.reason,
-                    message=clip(condition.message, 1024),  # an Event's limit
+                    message=clip(condition.message, _MAX_TEXT),
                     # built from the old status, so the key is the same after a failed write or a restart
                     key=f"{kind}/{was}/{earlier and earlier.last_transition_time}/{status}/{generation}",
+                    kind=f"{kind}/{status}",
                 )
             )
     return tuple(notices)
 
 
+def _needs_none(condition: ConfigCondition, *, earlier: ConfigCondition | None, new: ConfigStatus) -> bool:
+    """Whether another Event tells it: Degraded that a rollout is halted, Accepted and Ready that an object starts."""
+    if condition.type == ConditionType.PROGRESSING:
+        return earlier is None or condition.reason == ConditionReason.HALTED
+    if condition.type == ConditionType.READY and condition.status is ConditionStatus.FALSE and earlier is None:
+        degraded = new.condition(ConditionType.DEGRADED)
+        return degraded is not None and degraded.status is not ConditionStatus.TRUE
+    return False
+
+
 def health_transitions(old: Iterable[InventoryView], new: Iterable[InventoryView]) -> tuple[Notice, ...]:
     """Events for the devices whose health changed between two observations of an object's inventories.
 
-    A device that is seen for the first time gets an Event if it is Unhealthy. The key holds `since`, so a restarted
-    operator writes no Event twice. A device that is not listed gets none: the list may be incomplete.
+    Up to `MAX_NAMED` devices of one reason get an Event each; more of them share one. Devices that are withheld by plan,
+    or offered again after that, share one Normal Event. A device that is seen for the first time is told
+    if it is Unhealthy. A device that is not listed is not told: the list may be incomplete.
     """
     before = {inventory.name: inventory for inventory in old}
-    notices: list[Notice] = []
+    groups: defaultdict[tuple[DeviceHealth, str], list[_Change]] = defaultdict(list)
+    planned: list[_Change] = []
     for inventory in new:
         earlier = before.get(inventory.name)
         if inventory.status is None or (earlier is not None and earlier.status is inventory.status):
             continue
-        known = {(d.resource, d.id): d.health for d in (earlier.status.devices if earlier and earlier.status else ())}
+        known = {(d.resource, d.id): d for d in (earlier.status.devices if earlier and earlier.status else ())}
         for device in inventory.status.devices:
-            was = known.get((device.resource, device.id))
-            if device.health is not was and (was or device.health is DeviceHealth.UNHEALTHY):
-                notices.append(_health_notice(inventory.node, device))
-    return tuple(notices)
+            change = _Change(inventory.node, device, known.get((device.resource, device.id)))
+            if change.planned:
+                planned.append(change)
+            elif change.told:
+                groups[device.health, change.cause].append(change)
+    notices = [notice for (health, cause), found in groups.items() for notice in _told(health, cause, found)]
+    return (*notices, _planned(planned)) if planned else tuple(notices)
 
 
-def _health_notice(node: str, device: InventoryDevice) -> Notice:
-    what = f"{device.resource} {device.id} on node {node}"
-    key = f"{node}/{device.resource}/{device.id}/{device.health}/{device.since}"
-    if device.health is DeviceHealth.HEALTHY:
-        return Notice("Normal", EventReason.DEVICE_HEALTHY, clip(f"{what} is Healthy again", 1024), key)
-    why = ": ".join(text for text in (device.reason, device.message) if text)
-    unknown = device.health is DeviceHealth.UNKNOWN
-    reason = EventReason.DEVICE_UNKNOWN if unknown else EventReason.DEVICE_UNHEALTHY
-    return Notice("Warning", reason, clip(f"{what} is {device.health}: {why}", 1024), key)
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """A device now and before; `was` None: it was not listed."""
+
+    node: str
+    device: InventoryDevice
+    was: InventoryDevice | None
+
+    @property
+    def planned(self) -> bool:
+        """Whether it is withheld by plan now, or no longer, and its health tells nothing new."""
+        return self.device.withheld != (self.was.withheld if self.was is not None else "") and not self.told
+
+    @property
+    def told(self) -> bool:
+        if self.was is None:
+            return self.device.health is DeviceHealth.UNHEALTHY
+        return self.device.health is not self.was.health
+
+    @property
+    def cause(self) -> str:
+        """The reason; of a device that is Healthy again, the reason that it had."""
+        if self.device.health is DeviceHealth.HEALTHY and self.was is not None:
+            return self.was.reason
+        return self.device.reason
+
+    @property
+    def key(self) -> str:
+        """It has `since`, so that a restarted operator writes no Event twice."""
+        device = self.device
+        return f"{self.node}/{device.resource}/{device.id}/{device.health}{device.withheld}/{device.since}"
+
+
+_OF_HEALTH: Final = {
+    DeviceHealth.HEALTHY: ("Normal", EventReason.DEVICE_HEALTHY),
+    DeviceHealth.UNHEALTHY: ("Warning", EventReason.DEVICE_UNHEALTHY),
+    DeviceHealth.UNKNOWN: ("Warning", EventReason.DEVICE_UNKNOWN),
+}
+
+
+def _told(health: DeviceHealth, cause: str, changes: list[_Change]) -> Iterable[Notice]:
+    kind, reason = _OF_HEALTH[health]
+    healthy = health is DeviceHealth.HEALTHY
+    if len(changes) <= MAX_NAMED:
+        for change in changes:
+            device = change.device
+            why = "" if healthy else ": ".join(text for text in (device.reason, device.message) if text)
+            what = f"{device.resource} {device.id} on node {change.node} is {health}"
+            text = f"{what} again" if healthy else f"{what}: {why}"
+            yield Notice(kind, reason, clip(text, _MAX_TEXT), change.key, f"{reason}/{cause}")
+        return
+    first = ", ".join(f"{c.device.resource} {c.device.id}" for c in changes[:MAX_NAMED])
+    text = f"{len(changes)} devices are {health}{' again' if healthy else f': {cause}'} on "
+    text += f"{name_nodes(c.node for c in changes)}: {first} and {len(changes) - MAX_NAMED} others"
+    # a kind of its own: many at once must not use up what single devices need
+    yield Notice(kind, reason, clip(text, _MAX_TEXT), _key(changes), f"{reason}/{cause}/many")
+
+
+def _planned(changes: list[_Change]) -> Notice:
+    numbers = Counter(c.device.withheld or "offered again" for c in changes)
+    text = f"planned change on {name_nodes(c.node for c in changes)}: "
+    text += ", ".join(f"{number} devices {what}" for what, number in sorted(numbers.items()))
+    reason = EventReason.DEVICES_CHANGED
+    return Notice("Normal", reason, clip(text, _MAX_TEXT), _key(changes), reason)
+
+
+def _key(changes: Iterable[_Change]) -> str:
+    return "\n".join(sorted(change.key for change in changes))

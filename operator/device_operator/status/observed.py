@@ -10,12 +10,16 @@ from datetime import datetime
 from device_agent.contract.inventory import InventoryStatus
 from device_agent.contract.reasons import NodeReason
 
+from device_operator.spec.model import Pool
 from device_operator.spec.placement import NodeView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonSetView:
-    """A DaemonSet of an object. `pool`: from its label. The counts are those of its status."""
+    """A DaemonSet of an object. `pool`: from its label. The counts are those of its status.
+
+    `runs`: the nodes that it selects and the entries that its agents serve.
+    """
 
     name: str
     uid: str
@@ -25,6 +29,7 @@ class DaemonSetView:
     desired: int = 0
     updated: int = 0
     annotations: Mapping[str, str] = field(default_factory=dict)
+    runs: Pool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

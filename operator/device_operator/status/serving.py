@@ -15,6 +15,8 @@ from device_agent.contract.reasons import DeviceHealth, ExclusionReason, NodeRea
 
 from device_operator.spec.caveats import EnvClash
 
+SEAT_TAKEN: Final = "SeatTaken"
+"""An agent's reason: another agent on the node serves the name, and this one waits."""
 _DEVICES: Final = {
     DeviceHealth.UNHEALTHY: NodeReason.DEVICES_UNHEALTHY,
     DeviceHealth.UNKNOWN: NodeReason.DEVICES_UNKNOWN,
@@ -47,9 +49,10 @@ def reported(status: InventoryStatus, *, clashes: Sequence[EnvClash] = (), fresh
         text = f"the agent keeps its previous configuration: {status.config_error}"
         return Diagnosis(state, NodeReason.CONFIG_ERROR, text)
     if left_out := _unregistered(status):
-        foreign = [r for r in left_out if r.reason == NodeReason.FOREIGN_PLUGIN]
-        reason = NodeReason.FOREIGN_PLUGIN if foreign else NodeReason.NOT_REGISTERED
-        return Diagnosis(state, reason, "; ".join(_not_registered(foreign or left_out)))
+        for reason in (NodeReason.FOREIGN_PLUGIN, SEAT_TAKEN):
+            if found := [r for r in left_out if r.reason == reason]:
+                return Diagnosis(state, reason, "; ".join(_not_registered(found)))
+        return Diagnosis(state, NodeReason.NOT_REGISTERED, "; ".join(_not_registered(left_out)))
     for reason in (NodeReason.RESOURCE_REFUSED, NodeReason.DRIVER_UNAVAILABLE):
         if texts := _told(r for r in status.resources if r.reason == reason):
             return Diagnosis(state, reason, "; ".join(texts))
@@ -58,6 +61,7 @@ def reported(status: InventoryStatus, *, clashes: Sequence[EnvClash] = (), fresh
         or _clashed(status, clashes, state)
         or _health(status, state)
         or _stale_grants(status, state)
+        or _kept(status, state)
         or _holders_unknown(status, state, fresh=fresh)
         or (Diagnosis(state, NodeReason.SERVING, problem=False) if devices else _nothing(status))
     )
@@ -114,7 +118,7 @@ def _clashed(status: InventoryStatus, clashes: Sequence[EnvClash], state: NodeSt
             held[holder.namespace, holder.pod, holder.container].add(device.resource)
     texts = [
         f"container {container} of pod {namespace}/{pod} holds {' and '.join(both)}, which each set {clash.name}: "
-        "it got only one of the values; let no container ask for both"
+        "it got only one of the values; request these resources in separate containers"
         for (namespace, pod, container), resources in sorted(held.items())
         if len(resources) > 1
         for clash in clashes
@@ -161,10 +165,18 @@ def _holders_unknown(status: InventoryStatus, state: NodeState, *, fresh: bool) 
 
 def _stale_grants(status: InventoryStatus, state: NodeState) -> Diagnosis | None:
     texts = [f"{d.id} of {d.resource}: {d.stale_grant}" for d in status.devices if d.stale_grant]
-    if not texts:
-        return None
+    return Diagnosis(state, NodeReason.STALE_GRANT, _first(texts)) if texts else None
+
+
+def _kept(status: InventoryStatus, state: NodeState) -> Diagnosis | None:
+    kept = [d for d in status.devices if d.kept_for]
+    texts = [f"the kubelet keeps {d.id} of {d.resource} for {d.kept_for}, which is gone" for d in kept]
+    return Diagnosis(state, NodeReason.KUBELET_KEEPS, f"{_first(texts)}: restart the kubelet") if texts else None
+
+
+def _first(texts: Sequence[str]) -> str:
     more = f"; and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
-    return Diagnosis(state, NodeReason.STALE_GRANT, "; ".join(texts[:_SHOWN]) + more)
+    return "; ".join(texts[:_SHOWN]) + more
 
 
 def _nothing(status: InventoryStatus) -> Diagnosis:

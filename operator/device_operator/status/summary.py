@@ -37,6 +37,7 @@ from device_operator.status.conditions import BrokenDevices, Situation
 from device_operator.status.nodes import NodeReport, StatusSettings, node_reports
 from device_operator.status.observed import Observed
 from device_operator.status.pools import PoolView, as_rendered, pool_views
+from device_operator.status.rollout import Rollout
 
 T = TypeVar("T")
 
@@ -44,7 +45,7 @@ MAX_RESOURCES: Final = 128
 MAX_UNHEALTHY: Final = 4096
 MAX_NODES: Final = 8192
 MAX_DEVICES: Final = 1024
-"""Of one node. These four are maxItems of the CRD; the limit of bytes is almost always reached first."""
+"""Devices of one node. These four limits are the CRD's maxItems. The limit of bytes is almost always reached first."""
 MAX_HOLDERS: Final = 2
 
 
@@ -56,11 +57,12 @@ def compute(
     assigned: Assignment,
     manifests: Iterable[Manifest] = (),
     settings: StatusSettings | None = None,
+    rollout: Rollout | None = None,
 ) -> ConfigStatus:
     """The complete status.
 
     `assigned` (`placement.assignment`), `manifests` (`manifests.render`): of the spec in force; empty without one.
-    `previous`: the present status.
+    `previous`: the present status. `rollout`: which pools still wait for the spec in force.
     """
     settings = settings or StatusSettings()
     before = previous.by_type
@@ -81,15 +83,18 @@ def compute(
             previous=before,
             complete=observed.complete,
             applied=as_rendered(pools, observed.daemonsets),
+            rollout=rollout,
         )
     )
     now, generation = rfc3339(observed.now), standing.generation
     status = ConfigStatus(
         observed_generation=generation,
+        last_update_time=now,
         accepted_generation=_accepted_generation(standing, previous),
+        earlier_spec=standing.earlier,
         summary=_summary(reports, broken[DeviceHealth.UNHEALTHY]),
         conditions=conditions.with_times(concluded, previous=before, generation=generation, now=now),
-        pools=tuple(_pool(pool, reports, assigned) for pool in pools),
+        pools=tuple(_pool(pool, reports, assigned, rollout) for pool in pools),
     )
     return _filled(status, reports, broken[DeviceHealth.UNHEALTHY], limit=settings.max_bytes)
 
@@ -132,16 +137,14 @@ def _summary(reports: Sequence[NodeReport], unhealthy: BrokenDevices) -> StatusS
     """
     totals = [inventory.totals for inventory in _inventories(reports)]
     devices = sum(t.devices for t in totals)
-    healthy = sum(
-        max(i.totals.healthy - sum(r.unknown for r in i.resources), 0)
-        for i in _inventories(r for r in reports if r.served or r.grace)
-    )
+    healthy = sum(i.totals.healthy for i in _inventories(r for r in reports if r.served or r.grace))
     return StatusSummary(
         nodes=f"{sum(r.served for r in reports)}/{len(reports)}",
         devices=f"{healthy}/{devices}",
         capacity=sum(t.capacity for t in totals),
         allocated=sum(t.allocated for t in totals),
-        unhealthy=max(unhealthy.number, sum(max(t.devices - t.healthy, 0) for t in totals)),
+        unhealthy=max(unhealthy.number, sum(t.unhealthy for t in totals)),
+        withheld=sum(t.withheld for t in totals),
     )
 
 
@@ -151,9 +154,13 @@ def _since(condition: ConfigCondition | None) -> datetime | None:
     return datetime.fromisoformat(condition.last_transition_time)
 
 
-def _pool(pool: PoolView, reports: Sequence[NodeReport], assigned: Assignment) -> PoolStatus:
+def _pool(pool: PoolView, reports: Sequence[NodeReport], assigned: Assignment, rollout: Rollout | None) -> PoolStatus:
     ours = [r for r in reports if r.pool == pool.name]
     said = [pool.problem.message] if pool.problem else []
+    if rollout and pool.name in rollout.waiting:
+        kept = rollout.turns[pool.name].generation
+        spec = f"the spec of generation {kept}" if kept else "its earlier spec"
+        said.append(f"keeps {spec} until pool {rollout.behind} has the new one")
     if mine := [o for o in assigned.overlaps if o.pool == pool.name]:
         said.append(describe(mine))
     said += sorted({r.message for r in ours if r.reason == NodeReason.FAILED_CREATE})
@@ -188,8 +195,9 @@ def _resources(reports: Iterable[NodeReport]) -> list[ResourceTotals]:
                 total,
                 nodes=total.nodes + bool(r.devices),
                 devices=total.devices + r.devices,
-                healthy=total.healthy + (r.answering if report.served or report.grace else 0),
-                unhealthy=total.unhealthy + max(r.devices - r.healthy, 0),
+                healthy=total.healthy + (r.healthy if report.served or report.grace else 0),
+                unhealthy=total.unhealthy + r.unhealthy,
+                withheld=total.withheld + r.withheld,
                 capacity=total.capacity + r.capacity,
                 allocated=total.allocated + r.allocated,
             )
@@ -256,7 +264,8 @@ def _node(report: NodeReport) -> NodeStatus:
             NodeResource(
                 name=r.name,
                 devices=r.devices,
-                healthy=r.answering,
+                healthy=r.healthy,
+                withheld=r.withheld,
                 capacity=r.capacity,
                 allocated=r.allocated,
             )
@@ -279,6 +288,7 @@ def _device(device: InventoryDevice) -> NodeDevice:
         resource=device.resource,
         health=device.health,
         reason=device.reason,
+        withheld=device.withheld,
         allocated_to=device.allocated_to[:MAX_HOLDERS],
     )
 

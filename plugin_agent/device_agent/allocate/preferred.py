@@ -84,7 +84,9 @@ def preferred(
 
 
 def _devices(pool: set[str], must: Sequence[str], places: Mapping[str, Place]) -> list[_Device]:
-    """All devices, in the order of their ids. One without a free id shows where the container already is."""
+    """All devices of the request, in the order of their ids. One in `must` counts even without a free id: the container
+    already has it, so its place matters.
+    """
     devices: dict[str, _Device] = {}
     for offered, ids in ((False, must), (True, pool)):
         for i in ids:
@@ -191,7 +193,8 @@ def _best(devices: list[_Device], need: int, affinity: Affinity, *, fixed: Seque
     One number ranks a set. It is made of four parts, and each part outweighs all parts after it:
     - the pair scores, within the set and with `fixed`
     - how much others use its devices: less is better
-    - what the free devices lose: their pair scores with the set. A device that has more free ids is not lost
+    - the pair scores between the devices that stay free: more is better. A chosen device with a second free id
+      stays free
     - the scores with `fixed`
     """
     of = affinity.group_of
@@ -213,7 +216,9 @@ def _best(devices: list[_Device], need: int, affinity: Affinity, *, fixed: Seque
         members[g] = [d for _, _, d in priced]
         costs.append([cost for cost, _, _ in priced])
     score = 1 + need * max(of_group[-1] for of_group in costs)
-    # `lost` counts a pair within the set twice, so the pair gives one back; less 1, which leaves room for `fixed`
+    # The costs count a pair within the set twice, once for each of its devices, but its score is lost only once. So
+    # `pair` gives one `loss` back. It keeps 1: if two sets are equal so far, the one with lower scores within the set
+    # wins. Its scores with `fixed` are then the higher ones.
     pair = score + (loss - 1 if all(len(d.free) == 1 for d in devices) else 0)
     counts = search.best_counts(
         [[pair * s for s in row] for row in scores],

@@ -38,7 +38,7 @@ class _Search:
         self.half = pairs
         self.pair = [[2 * worth for worth in row] for row in pairs]
         self.members = [[2 * worth for worth in of] for of in members]
-        # how many members the groups from each one on have
+        # rest[g]: how many members the groups from g on have together
         self.rest = [0] * (len(pairs) + 1)
         for g in reversed(self.groups):
             self.rest[g] = self.rest[g + 1] + self.caps[g]
@@ -52,13 +52,16 @@ class _Search:
     def run(self, steps: int) -> tuple[int, ...]:
         self.steps = steps
         self.best, value = self._greedy()
-        # an equally good set may replace the greedy one: the first in the order of the search
+        # 1 less, so that the search may replace the greedy set by the first one that is equally good
         self.value = value - 1
         self._descend(0, self.need, 0, [0] * len(self.groups))
         return self.best
 
     def _partners(self, first: int) -> list[list[int]]:
-        """For each group from `first` on, and n = 0, 1, …: half of the most that one of it is worth with n partners."""
+        """For each group from `first` on: a list of bounds, one for each number n of partners from 0.
+
+        A bound is half of the most that one member of the group can be worth with n partners.
+        """
         found = []
         for group in range(first, len(self.half)):
             row, sums, total = self.half[group], [0], 0

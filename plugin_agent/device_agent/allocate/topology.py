@@ -110,8 +110,8 @@ def level(one: Spot, other: Spot) -> Level:
     if common > 1:  # same root port, so only switches can lie between them
         below = max(len(one.chain), len(other.chain)) - common
         if below <= 1:
-            return Level.FUNCTION  # one bus, and a PCIe link has one device: one card
-        return Level.SWITCH if below == 2 else Level.SWITCHES  # a switch is two bridges: its upstream port is common
+            return Level.FUNCTION  # one bus: a PCIe link ends at one device, so both are on one card
+        return Level.SWITCH if below == 2 else Level.SWITCHES  # below == 2: two ports of one switch
     nodes = {one.numa_node, other.numa_node}
     if None not in nodes and len(nodes) == 2:
         return Level.SYSTEM
@@ -158,8 +158,8 @@ def _alike(spots: Mapping[str, Spot], linked: set[str]) -> dict[object, list[str
             fork = spot.chain
             while fork and through[fork] == 1:
                 fork = fork[:-1]
-            # all devices that leave the others at one fork are equally far from each of them; `level` counts the
-            # bridges below the fork only if a root port is above it
+            # `fork`: the lowest bridge that is above other devices too. Devices with one fork are equally far from all
+            # others. The bridges below the fork count only if a root port is above it (`level`).
             key = (fork, len(spot.chain) if len(fork) > 1 else 0, spot.numa_node)
         groups.setdefault(key, []).append(i)
     return groups

@@ -93,8 +93,7 @@ def attribute_names(resource: Resource) -> frozenset[str]:
 
 
 def _cordon(document: Document) -> Iterator[str]:
-    entries = [entry for resource in document.resources for entry in resource.devices]
-    sources = frozenset(kind for kind in attributes.SOURCES if any(getattr(e, kind) is not None for e in entries))
+    sources = frozenset((*attributes.SOURCES, attributes.MIG))  # a pool may serve a part of the resources
     for i, rule in enumerate(document.cordon):
         at = f"spec.cordon[{i}].match"
         if problem := attributes.attribute_problem(rule.match.attribute, sources=sources):
@@ -265,8 +264,8 @@ def _inject(resource: Resource, where: str) -> Iterator[str]:
         yield from _device_node(node, resource, f"{where}.inject.deviceNodes[{i}]")
     if inject.own_nodes is OwnNodes.LISTED and not any(n.own for n in inject.device_nodes):
         yield (
-            f"{where}.inject.ownNodes: Listed gives only the own nodes that deviceNodes lists, and it lists none; "
-            "add an entry with own, or use All"
+            f"{where}.inject.ownNodes: Listed gives only the own nodes that deviceNodes selects, and no entry "
+            "there has own; add one, or use All"
         )
     if inject.own_nodes is OwnNodes.NONE:
         for i, node in enumerate(inject.device_nodes):
@@ -359,7 +358,7 @@ def _health(resource: Resource, at: str) -> Iterator[str]:
             yield f"{at}.{field}: {value} must be from {least} to {most}"
     if (health.ignore_xids or health.xids) and attributes.NVML not in sources_of(resource):
         yield (
-            f"{at}: ignoreXids and xids speak of errors of the NVIDIA driver, and no source here is nvml; "
+            f"{at}: ignoreXids and xids are about errors of the NVIDIA driver, and no source here is nvml; "
             "remove them, or use unhealthyWhen"
         )
     seen: set[int] = set()

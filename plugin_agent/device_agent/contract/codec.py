@@ -1,7 +1,8 @@
 """Converts JSON to frozen dataclasses and back. The types of the dataclass' fields decide the shape.
 
 Strict mode is for what an admin writes: an unknown field is a mistake. Lenient mode is for what another version of
-operator or agent wrote: unknown fields are skipped. A value of the wrong type is an error in both modes.
+operator or agent wrote: unknown fields are skipped, and an unknown word counts as unknown or absent. A value of the
+wrong type is an error in both modes.
 """
 
 import dataclasses
@@ -33,7 +34,8 @@ class ShapeError(ValueError):
 def decode(cls: type[T], data: object, *, path: str, lenient: bool = False) -> T:
     """Converts `data` (from json.loads) to `cls`. Names in JSON are the field names in camelCase.
 
-    `lenient`: unknown fields are skipped.
+    `lenient`: unknown fields are skipped. A word that an enum does not have becomes its member UNKNOWN, or None in an
+    optional field.
 
     Raises:
         ShapeError: unknown field, missing field, wrong type, or a value that an enum does not have.
@@ -108,11 +110,15 @@ def _value(kind: Any, data: object, path: str, *, lenient: bool) -> object:
         return {str(key): _value(element, item, f"{path}.{key}", lenient=lenient) for key, item in data.items()}
     if origin in (typing.Union, types.UnionType):  # X | None
         (inner,) = (a for a in typing.get_args(kind) if a is not type(None))
-        return None if data is None else _value(inner, data, path, lenient=lenient)
+        if data is None or (lenient and _unknown_word(inner, data)):
+            return None
+        return _value(inner, data, path, lenient=lenient)
     if isinstance(kind, type) and issubclass(kind, StrEnum):
-        if data not in list(kind):
+        if lenient and _unknown_word(kind, data) and "UNKNOWN" in kind.__members__:
+            return kind["UNKNOWN"]
+        if not isinstance(data, str) or data not in _words(kind):
             raise ShapeError(f"{path}: must be one of {', '.join(kind)}, not {data!r}")
-        return kind(cast("str", data))
+        return kind(data)
     if kind is datetime:
         return _moment(data, path)
     if type(data) is not kind:  # a bool does not count as an int
@@ -122,6 +128,18 @@ def _value(kind: Any, data: object, path: str, *, lenient: bool) -> object:
     if isinstance(data, str) and (found := _HALVES.search(data)):
         raise ShapeError(f"{path}: has {found[0]!r} at character {found.start()}, which is not valid text; remove it")
     return data
+
+
+def _unknown_word(kind: Any, data: object) -> bool:
+    """Whether `data` is a word that another version of this enum may have."""
+    if not (isinstance(kind, type) and issubclass(kind, StrEnum)):
+        return False
+    return isinstance(data, str) and data not in _words(kind)
+
+
+@cache
+def _words(kind: type[StrEnum]) -> frozenset[str]:
+    return frozenset(kind)
 
 
 def _moment(data: object, path: str) -> datetime:

@@ -116,7 +116,8 @@ class InventoryDevice:
     `reason`: why it is not Healthy: a word of `reasons.DeviceReason` or of the device's driver. `offered`: whether new
     pods may get it. `withheld`: why not, if it is by plan, a word of `reasons.Withheld`. `message`: both for people.
     `since`: when its health or `withheld` last changed. `stale_grant`: why a container that has it was given other
-    hardware's device node, or a node that is gone, or ''.
+    hardware's device node, or a node that is gone, or ''. `kept_for`: pods that are gone, for which the kubelet keeps
+    it, or ''.
     """
 
     id: str
@@ -133,6 +134,7 @@ class InventoryDevice:
     numa_node: int | None = None
     allocated_to: tuple[InventoryHolder, ...] = field(default=(), metadata=ABSENT_IF_EMPTY)
     stale_grant: str = field(default="", metadata=ABSENT_IF_EMPTY)
+    kept_for: str = field(default="", metadata=ABSENT_IF_EMPTY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

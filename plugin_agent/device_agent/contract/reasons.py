@@ -30,7 +30,7 @@ class DeviceHealth(Word):
 
     HEALTHY = "Healthy", "Nothing is wrong with the device. It is offered to pods, if it is not withheld."
     UNHEALTHY = "Unhealthy", "The device is not offered. Its reason says why."
-    UNKNOWN = "Unknown", "The last check gave no answer. The device is offered as before, but not counted as healthy."
+    UNKNOWN = "Unknown", "The last check gave no answer. The device is offered as before."
 
 
 class Withheld(Word):
@@ -42,7 +42,8 @@ class Withheld(Word):
     HELD_AS = (
         "HeldAs",
         "A pod holds the hardware under another name, id or number of replicas, or through another object; the "
-        "message names them. It is offered again when that pod is gone. A restart of the agent does not help.",
+        "message names them. Or another object's agent on the node serves the hardware or the resource's name. It is "
+        "offered again when that pod or agent has let it go. A restart of the agent does not help.",
     )
     DRAINING = (
         "Draining",
@@ -320,6 +321,11 @@ class NodeReason(Word):
         "this agent does not know. Devices are served by PodResources and what was seen last. Use a release that "
         "supports the node's Kubernetes version, or look at the node's disk.",
     )
+    KUBELET_KEEPS = (
+        "KubeletKeeps",
+        "The kubelet keeps the device for a pod that is gone, and gives it to nobody (kubernetes/kubernetes#130145). "
+        "Restart the kubelet on the node; running pods go on.",
+    )
     STALE_GRANT = (
         "StaleGrant",
         "A running pod was given a device node that belongs to other hardware by now, or is gone, because device nodes "
@@ -331,8 +337,13 @@ class NodeReason(Word):
     )
     RESOURCE_CONFLICT = (
         "ResourceConflict",
-        "Agents of two DevicePluginConfigs report one resource name on this node. Rename one, or make the pools "
-        "exclude each other. Both objects are Degraded.",
+        "Agents of two DevicePluginConfigs report one resource name on this node. One agent serves it, the other "
+        "waits. Rename one, or make the pools exclude each other. Both objects are Degraded.",
+    )
+    SEAT_TAKEN = (
+        "SeatTaken",
+        "Another agent of the same DevicePluginConfig serves this node, as while a node moves to another pool. This "
+        "agent waits and is not Ready. If it stays, look for a second agent pod on the node.",
     )
     DEVICE_CONFLICT = (
         "DeviceConflict",
@@ -378,6 +389,12 @@ class ConditionReason(Word):
     )
     CURRENT = "Current", "All nodes have the current configuration and pod template."
     PAUSED = "Paused", "spec.paused is true: the operator changes nothing, but still reports."
+    HALTED = (
+        "Halted",
+        "A pool lost all devices of a resource by the new spec, or cannot use it. The next pools keep their spec. The "
+        "message names them. Correct the spec, or return to the spec before it "
+        "(docs/operations.md#return-to-an-earlier-spec).",
+    )
     NOT_ACCEPTED = (
         "NotAccepted",
         "No spec of the object was accepted yet, so nothing runs. The condition Accepted has the cause.",
@@ -421,3 +438,7 @@ class EventReason(Word):
     DEVICE_HEALTHY = "DeviceHealthy", "A device is Healthy again."
     DEVICE_UNHEALTHY = "DeviceUnhealthy", "A device became Unhealthy; the message has the reason."
     DEVICE_UNKNOWN = "DeviceUnknown", "The last check of a device gave no answer; the message has the reason."
+    DEVICES_CHANGED = (
+        "DevicesChanged",
+        "A planned change: devices are withheld (Draining, HeldAs, Cordoned) or offered again. The message has the numbers.",
+    )

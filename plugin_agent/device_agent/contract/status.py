@@ -4,6 +4,7 @@
 `…_omitted` of a list is above 0, the list is incomplete. Times are RFC 3339 in UTC with whole seconds.
 """
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import field
 from enum import StrEnum
@@ -51,6 +52,7 @@ class StatusSummary:
     capacity: int = 0
     allocated: int = 0
     unhealthy: int = 0
+    withheld: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +83,9 @@ class PoolStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceTotals:
-    """One resource name over all nodes. `nodes`: how many nodes have it."""
+    """One resource name over all nodes. `nodes`: how many nodes have it. `withheld`: devices that are not offered by
+    plan, whatever their health.
+    """
 
     name: str = ""
     entry: str = ""
@@ -89,6 +93,7 @@ class ResourceTotals:
     devices: int = 0
     healthy: int = 0
     unhealthy: int = 0
+    withheld: int = field(default=0, metadata=ABSENT_IF_EMPTY)
     capacity: int = 0
     allocated: int = 0
 
@@ -113,6 +118,7 @@ class NodeResource:
     name: str = ""
     devices: int = 0
     healthy: int = 0
+    withheld: int = field(default=0, metadata=ABSENT_IF_EMPTY)
     capacity: int = 0
     allocated: int = 0
 
@@ -125,6 +131,7 @@ class NodeDevice:
     resource: str = field(default="", metadata=ABSENT_IF_EMPTY)
     health: str = field(default="", metadata=ABSENT_IF_EMPTY)
     reason: str = field(default="", metadata=ABSENT_IF_EMPTY)
+    withheld: str = field(default="", metadata=ABSENT_IF_EMPTY)
     allocated_to: tuple[InventoryHolder, ...] = field(default=(), metadata=ABSENT_IF_EMPTY)
 
 
@@ -143,10 +150,16 @@ class NodeStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigStatus:
-    """The whole status. `accepted_generation`: the generation in force, 0 if none was accepted yet."""
+    """The whole status. `accepted_generation`: the generation in force, 0 if none was accepted yet.
+
+    `earlier_spec`: name of the ControllerRevision with the spec to return to. After a rejected edit it is the one in
+    force, else the accepted one before. `last_update_time`: when the status was written.
+    """
 
     observed_generation: int = 0
+    last_update_time: str = field(default="", metadata=ABSENT_IF_EMPTY)
     accepted_generation: int = field(default=0, metadata=ABSENT_IF_EMPTY)
+    earlier_spec: str = field(default="", metadata=ABSENT_IF_EMPTY)
     summary: StatusSummary | None = None
     conditions: tuple[ConfigCondition, ...] = ()
     pools: tuple[PoolStatus, ...] = ()
@@ -172,8 +185,14 @@ NOTHING_SAID = ConfigStatus()
 
 
 def read_config_status(status: object) -> ConfigStatus:
-    """Reads the status. One that cannot be read counts as empty, and the operator writes it again."""
-    try:
-        return decode(ConfigStatus, status or {}, path="status", lenient=True)
-    except ShapeError:
-        return NOTHING_SAID
+    """Reads the status. The operator writes what cannot be read again.
+
+    The conditions and the accepted generation are read even if the lists of another version cannot be. Otherwise their
+    times would be lost, and with them what was already told.
+    """
+    given = status or {}
+    kept = ("observedGeneration", "acceptedGeneration", "lastUpdateTime", "conditions")
+    for fields in (given, {k: v for k, v in given.items() if k in kept} if isinstance(given, dict) else {}):
+        with contextlib.suppress(ShapeError):
+            return decode(ConfigStatus, fields, path="status", lenient=True)
+    return NOTHING_SAID

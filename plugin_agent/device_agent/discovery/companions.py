@@ -64,8 +64,8 @@ class NodeWatch:
                     watch.close()
 
     async def _follow(self, watches: Iterable[DirectoryWatch]) -> None:
-        """Watches until another document is followed. The first look is a hint too: that document's scan is already
-        over.
+        """Watches until another document is followed. The first look is a hint to scan too, because nodes may have
+        appeared since the scan with this document.
         """
         before: frozenset[str] = frozenset()
         while not self._edited.is_set():

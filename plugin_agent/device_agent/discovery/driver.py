@@ -1,4 +1,4 @@
-"""What a driver library is to the scan.
+"""How the scan sees a driver library.
 
 Most sources read files and need nothing before a scan. A library may be slow, or hang. So a feed asks it before the
 scan, on the event loop, and makes the answer a source for that one scan.
@@ -23,7 +23,7 @@ class DriverSource(Source, Protocol):
     def reason(self, *, expected: bool) -> str:
         """Why it shows no devices, or why its answer cannot be used now; '' if all is well.
 
-        `expected`: the entry had devices before, so their absence is reported on any node.
+        `expected`: the entry had devices before. Then their absence is reported even if nothing shows such hardware.
         """
         ...
 

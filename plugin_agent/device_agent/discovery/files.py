@@ -13,7 +13,7 @@ from device_agent.select.kernel_names import is_literal, matcher
 
 
 class DeviceFiles:
-    """The source `files`: each path that matches a glob is a device, if it is a device node or a directory with some.
+    """The source `files`. Each path that matches a glob is a device if it is a device node or a directory with nodes.
 
     `name` and `path` keep the matched path, such as /dev/serial/by-id/x; the nodes are what it leads to.
     """
@@ -76,7 +76,7 @@ class DeviceFiles:
             nodes, place = (), None
         name = posixpath.basename(path)
         if not nodes:
-            # a glob may well match other files
+            # a glob may also match files that are no devices
             return _no_device(name, pattern) if pattern == f"/dev/{path}" else None
         values = self._tree.attributes(place, name=name, wanted=wanted) if place else {"name": name}
         index = trailing_index(posixpath.basename(place) if place else name)
@@ -95,7 +95,7 @@ class DeviceFiles:
         )
 
     def _common_object(self, nodes: tuple[str, ...]) -> str | None:
-        """The object that contains all nodes, within one PCI function or USB device: above are bridges and hubs."""
+        """The object that contains all nodes. None: they belong to several PCI functions or USB devices."""
         places = [self._tree.node_object(node) for node in nodes]
         known = [place for place in places if place]
         if not known or len(known) < len(places):

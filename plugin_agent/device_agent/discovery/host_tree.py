@@ -1,8 +1,8 @@
 """A view of one of the node's file systems during one scan, wherever it is mounted.
 
-In a pod the node's /sys is at /host/sys; in a test or for `device-agent scan` it is a captured tree. Links are followed
-within that tree alone: an absolute target counts from the mount that it was made for, and a target outside does not
-exist. Lookups are remembered, so a tree is used for one scan only.
+In a pod the node's /sys is at /host/sys; in a test or for `device-agent scan` it is a captured tree. A link is
+followed within that tree alone: an absolute target is looked up in the tree, and a link out of it counts as missing.
+Lookups are remembered, so a tree is used for one scan only.
 """
 
 import errno
@@ -217,7 +217,7 @@ class DevTree(HostTree):
     """The node's /dev.
 
     A captured tree often has plain files in place of device nodes, because only root can make real ones. /dev/null
-    tells which tree it is: in a live /dev it is a character device, and there a plain file is never a device.
+    shows which kind of tree it is. If it is a character device, /dev is live, and a plain file is never a device.
     """
 
     def __init__(self, root: Path) -> None:

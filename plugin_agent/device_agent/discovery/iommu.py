@@ -1,4 +1,4 @@
-"""IOMMU groups: which PCI functions can only be given away together, and whether they can be. Pure.
+"""IOMMU groups: which PCI functions must be given away together, and whether that is possible. Pure.
 
 A container that drives a function through vfio drives its whole group (Linux Documentation/driver-api/vfio.rst). So a
 group has every function in it, whatever the document asks for. Bridges are in no group here.
@@ -38,7 +38,7 @@ class IommuGroups:
     def of(self, function: PciFunction) -> Group | None:
         """The group with which the function must be given away. None: it is not part of a vfio group.
 
-        A function without a driver belongs to one if another function of its group is bound to vfio.
+        A function without a driver is part of a vfio group if another function of the group is bound to vfio.
         """
         number = function.iommu_group
         if number is None or is_bridge(function):
@@ -66,5 +66,5 @@ def _group(number: str, members: Iterable[PciFunction], unreadable: Iterable[str
 
 
 def _is_hosts(function: PciFunction) -> bool:
-    """Whether a host driver uses it."""
+    """Whether a driver of the host uses the function."""
     return bool(function.driver) and not function.on_vfio and function.driver not in _NEUTRAL_DRIVERS

@@ -103,7 +103,7 @@ class PciFunctions:
 
 
 def with_group(find: FoundDevice, function: PciFunction, groups: IommuGroups) -> FoundDevice:
-    """The find of a function, with the group that it can only be given away with and the unit that follows from it."""
+    """The find of a function, with its IOMMU group and `unit` if it must be given away as part of a group."""
     if (group := groups.of(function)) is not None:
         return replace(find, group=group, unit=group.unit)
     if function.on_vfio and not iommu.is_bridge(function):

@@ -30,6 +30,7 @@ from device_agent.runtime.worker import Worker, WorkerBusyError
 from device_agent.select.selection import select
 from device_agent.select.unit import Selection
 from device_agent.store.configuration import CheckedDocument, MountedConfiguration
+from device_agent.store.locks import Wanted
 from device_agent.table.device_table import DeviceTable
 
 logger = logging.getLogger(__name__)
@@ -48,11 +49,15 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class ScanCalls:
-    """`first`: awaited before the first scan. `in_force`: a configuration came in force. `applied`: each scan."""
+    """`first`: awaited before the first scan. `in_force`: a configuration came in force. `applied`: each scan.
+
+    `secured`: takes the locks for a scan's devices; they are offered inside.
+    """
 
     first: Callable[[], Awaitable[None]]
     in_force: Callable[[], None]
     applied: Callable[[Applied], None]
+    secured: Callable[[Wanted], contextlib.AbstractAsyncContextManager[None]]
 
 
 class ScanLoop:
@@ -139,7 +144,8 @@ class ScanLoop:
             return
         self._metrics.scanned(seconds=time.monotonic() - begun)
         self._complain(errors)
-        changed = self._table.apply_selection(selection, now=time.monotonic(), wall=datetime.now(tz=UTC))
+        async with self._calls.secured(self._table.wanted_with(selection)):
+            changed = self._table.apply_selection(selection, now=time.monotonic(), wall=datetime.now(tz=UTC))
         if wanted is not self.in_force:
             self.in_force = wanted
             self._calls.in_force()

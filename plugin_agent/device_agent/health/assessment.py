@@ -43,7 +43,8 @@ def of(conditions: Sequence[HealthCondition], rules: HealthRules, *, unanswered:
     """The worst condition of a unit decides. `silent`: the reason code for `unanswered`."""
     bad = [c for c in conditions if not c.state.offered]
     if not bad and unanswered:
-        return Assessment(offered=True, reason=silent, message=unanswered, unanswered=unanswered)  # began with this
+        # without a time: it begins when the table first has this standing
+        return Assessment(offered=True, reason=silent, message=unanswered, unanswered=unanswered)
     if not bad:
         since = max((c.since for c in conditions if c.state is State.HEALTHY), default=None)
         message = next((c.message for c in conditions if c.message), "")

@@ -317,9 +317,9 @@ class Conditions:
             self._list.put(replace(record, condition=of_another_process(record.condition)))
 
     def inherit(self, records: Iterable[Record]) -> None:
-        """Takes what other objects' agents knew in this boot, or late what an earlier process of this object knew.
+        """Takes the failures that other objects' agents knew in this boot. The rules of this object's entries apply.
 
-        The rules of this object's entries apply.
+        If the disk returns this object's own file after the start, that file comes here too.
         """
         self._inherited.add(records)
         for entry in sorted(self._drivers):

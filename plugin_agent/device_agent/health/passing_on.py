@@ -14,7 +14,7 @@ from device_agent.health.state_machine import Failure, HealthCondition
 from device_agent.health.watchlist import Kind, Record
 
 _APART: Final = timedelta(seconds=2)
-"""The most by which two agents of a node may differ in the time of one event."""
+"""The largest difference between the times that two agents of a node note for one event."""
 
 
 def of_another_process(condition: HealthCondition) -> HealthCondition:

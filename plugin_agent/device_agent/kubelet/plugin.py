@@ -1,6 +1,6 @@
 """The server of one resource: the five methods that the kubelet calls, as views on the device table.
 
-Nothing here waits. The kubelet admits pods one after the other and sets no deadline (kubelet HandlePodAdditions), so an
+Nothing here waits. The kubelet admits pods one after the other and sets no deadline (kubelet HandlePodAdditions). So an
 Allocate or GetPreferredAllocation that hangs stops every new pod of the node.
 """
 

@@ -130,12 +130,14 @@ class Settling:
         ask: Callable[[], Awaitable[None]],
         resend: Callable[[], None],
         look: Callable[[], Awaitable[None]],
+        settled: Callable[[], None],
         settings: Settings,
     ) -> None:
         self._doubtful = doubtful
         self._ask = ask
         self._resend = resend
         self._look = look
+        self._settled = settled
         self._settings = settings
         self._wake = asyncio.Event()
         self._tried = NO_DOUBT
@@ -167,3 +169,4 @@ class Settling:
                 self._resend()
                 await asyncio.sleep(self._settings.settle_wait)
                 await self._look()
+                self._settled()

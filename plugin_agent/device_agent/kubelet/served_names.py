@@ -53,7 +53,7 @@ class ServedNames:
             if name not in self._registrations and not self._wait_for(name):
                 self.offer(name)
         for name in tuple(self._registrations):
-            if name not in served and not self._table.ours(name):
+            if (name not in served and not self._table.ours(name)) or self._table.taken_name(name):
                 self.withdraw(name)
             elif name in changed:
                 self._registrations[name].refresh()
@@ -72,10 +72,10 @@ class ServedNames:
 
     def missing(self) -> tuple[str, ...]:
         """Served names that are not registered, each with the reason."""
-        none = RegistrationState(registered=False, since=None, message="not tried yet")
+        none = RegistrationState(registered=False, since=None, message="")
         states = self.states
         return tuple(
-            f"{name} is not registered: {state.message or self._wait_for(name) or none.message}"
+            f"{name} is not registered: {state.message or self._wait_for(name) or 'not tried yet'}"
             for name in self._table.resources()
             if not (state := states.get(name, none)).registered
         )

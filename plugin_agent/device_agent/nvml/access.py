@@ -10,7 +10,7 @@ from device_agent.contract.values import dataclass
 
 LIBRARY: Final = "libnvidia-ml.so.1"
 
-_INSTALL: Final = "install the NVIDIA driver on the node"
+_INSTALL: Final = "If the node has no driver, install the NVIDIA driver"
 _SET_ONE: Final = "set agent.driverAccess to {runtimeClass: nvidia}, or to {driverRoot: /}"
 _TRY: Final = "run nvidia-smi on the node, and read the kernel's log there (dmesg, lines with NVRM)"
 
@@ -30,14 +30,14 @@ class Access:
                 f"no driver library: {LIBRARY} is in none of the usual directories below {self.driver_root} "
                 f"of the node ({directories}). Check agent.driverAccess.driverRoot: it is the directory with the "
                 "driver's usr/lib or usr/lib64. It is / for a driver installed on the node, and often "
-                f"/run/nvidia/driver for a driver in a container. Without a driver, {_INSTALL}"
+                f"/run/nvidia/driver for a driver in a container. {_INSTALL}"
             )
         if self.runtime_class or self.cdi_device:
-            return f"no driver library: {self._not_handed_over()}. Without a driver, {_INSTALL}"
+            return f"no driver library: {self._not_handed_over()}. {_INSTALL}"
         where = "of the agent's pod" if looked_in == "/" else f"below {looked_in}"
         return (
-            f"no driver library: {LIBRARY} is in none of the usual directories {where}. Without a driver, {_INSTALL}; "
-            f"with one, {_SET_ONE}"
+            f"no driver library: {LIBRARY} is in none of the usual directories {where}. {_INSTALL}; "
+            f"if it has one, {_SET_ONE}"
         )
 
     def no_node(self) -> str:

@@ -339,7 +339,7 @@ class Driver:
         return self._library is None or self._library.gone
 
     def _of_one(self, error: NvmlCallError | DriverGoneError) -> NvmlCallError:
-        """The error as that of one GPU. Raises DriverGoneError when the driver is gone for all GPUs."""
+        """The error of a call if it concerns one GPU only. Raises DriverGoneError if the driver is gone for all."""
         if isinstance(error, NvmlCallError):
             return error
         if self._driver_gone():

@@ -1,7 +1,8 @@
 """The agent's few requests to the API server, made with the standard library: a client package costs 20 MiB.
 
 Blocking, for a thread of its own. Each request has its own connection and reads the token again, because the kubelet
-rotates it. The first request loads the HTTP client, in that thread, so that devices are offered before.
+rotates it. The first request loads the HTTP client, in that thread. So loading it does not delay the first offer of
+devices.
 """
 
 import json

@@ -236,7 +236,7 @@ def _resource(state: ResourceState, snapshot: TableSnapshot, observed: AgentFact
     registration = observed.registrations.get(state.name)
     since = registration.since if registration else None
     told = registration.message if registration else ""
-    reason = _why_not(state, snapshot)
+    reason, why = _why_not(state, snapshot)
     # without devices the name need not be registered, so the table's reason is the right one
     if registration and told and (state.counts.devices or not reason):
         reason = str(registration.reason)
@@ -253,15 +253,20 @@ def _resource(state: ResourceState, snapshot: TableSnapshot, observed: AgentFact
         capacity=state.capacity,
         allocated=state.allocated,
         reason=reason,
-        message=_clip("; ".join(filter(None, (told, state.message)))),
+        message=_clip("; ".join(filter(None, (told, why)))),
     )
 
 
-def _why_not(state: ResourceState, snapshot: TableSnapshot) -> str:
-    """The reason code for the table's message: the resource is refused, or its driver shows no device."""
+def _why_not(state: ResourceState, snapshot: TableSnapshot) -> tuple[str, str]:
+    """(reason, message) of the table: another agent has the name, the resource is refused, or its driver shows no
+    device.
+    """
+    if taken := snapshot.taken.get(state.name):
+        return str(NodeReason.RESOURCE_CONFLICT), taken
     if not state.message:
-        return ""
-    return str(NodeReason.RESOURCE_REFUSED if state.name in snapshot.refused else NodeReason.DRIVER_UNAVAILABLE)
+        return "", ""
+    refused = state.name in snapshot.refused
+    return str(NodeReason.RESOURCE_REFUSED if refused else NodeReason.DRIVER_UNAVAILABLE), state.message
 
 
 def _refused(snapshot: TableSnapshot) -> Iterator[InventoryResource]:
@@ -289,6 +294,7 @@ def _device(resource: ResourceState, device: DeviceState) -> InventoryDevice:
         nodes=unit.nodes[:MAX_NODES],
         numa_node=unit.numa_node,
         stale_grant=_clip(_stale(device)),
+        kept_for=_clip(", ".join(sorted(set(device.kept.values())))),
     )
 
 

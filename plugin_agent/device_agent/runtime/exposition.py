@@ -1,7 +1,7 @@
 """Metrics of one process and their text for Prometheus (exposition format, version 0.0.4).
 
-Prometheus's own client library would cost 5 MiB and a tenth of the agent's start time, mostly for web servers that the
-agent does not use.
+Prometheus's own client library would cost 5 MiB and a tenth of the agent's start time. Most of that is for web servers
+that the agent does not use.
 
 One thread changes a metric; any thread may scrape it.
 """

@@ -67,7 +67,7 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 def configure(*, level: str, formatter: logging.Formatter) -> None:
     """Logs to standard error. `level` as in LOG_LEVELS."""
-    # do not collect what no line shows (logging HOWTO, "Optimization")
+    # skip facts that no line of the log shows (logging HOWTO, "Optimization")
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging._srcfile = None  # noqa: SLF001 - the documented switch
     handler = TurnHandler(sys.stderr.fileno())

@@ -67,7 +67,7 @@ class Settings:
     settle_max: float = 300.0
     """Between looks for doubts that stay, such as the surplus ids of an init container."""
     allocatable_poll: float = 30.0
-    """Between checks whether the kubelet has our devices, or another plugin's under our resource's name."""
+    """Between checks that the kubelet has our devices under our resource's name, not another plugin's."""
     allocatable_deadline: float = 1.0
     """How long a registration waits to learn whether another plugin serves the resource."""
     store_wait: float = 1.0
@@ -76,6 +76,10 @@ class Settings:
     """After this the disk counts as hanging. The call of the node store goes on in its thread."""
     store_retry: float = 5.0
     """Pause after the disk refused a read or a write."""
+    seat_retry: float = 0.5
+    """Between tries for a lock that another agent of the node has."""
+    seat_settle: float = 0.1
+    """From the end of another agent to the look at who holds what it gave out."""
     store_last: float = 0.5
     """How long the process waits for the last write when it ends."""
     sweep_first: float = 3600.0

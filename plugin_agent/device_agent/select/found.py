@@ -55,7 +55,7 @@ class FoundDevice:
     `nodes`: its own nodes as paths on the host (`/dev/kvm`), sorted, each present when scanned.
     `shared_nodes`: those of its nodes that other devices have too, by design; they cause no conflict.
     `problem`: why it was found but cannot work, such as a missing node.
-    `node_problem`: the same, but only for an entry that gives its own nodes to containers.
+    `node_problem`: a problem only for entries that give the device's own nodes to containers.
     `left_out`: why the source rules it out; no entry owns it then.
     `label`: its name for people, such as the path in the configuration; '' if that is `name`.
     `unit`: the attribute whose value makes one device, if the entry names none.

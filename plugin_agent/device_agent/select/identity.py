@@ -51,7 +51,7 @@ class TakenIds:
 def held_numbers(held: Iterable[str]) -> dict[str, int]:
     """Id of a unit -> the lowest number of its replicas among the held ids.
 
-    A held id can be read in two ways: as a unit's own id, and as that of a replica of a shorter one.
+    The id `a::1` can mean two things: a unit `a::1`, or replica 1 of a unit `a`. Both are in the result.
     """
     lowest: dict[str, int] = {}
     for device_id in held:

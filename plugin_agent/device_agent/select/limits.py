@@ -79,7 +79,7 @@ class Limits:
             return True
         if len(names.replica_id(unit.id, unit.replicas - 1)) < names.MAX_ID:
             return False
-        # its replicas' ids are cut, so a held id does not tell its unit
+        # long ids are cut and end with a hash, so a held id does not show its unit: compare all ids
         return bool(self._held) and any(names.replica_id(unit.id, n) in self._held for n in range(unit.replicas))
 
     def _within_names(self, made: list[Made]) -> list[Made]:

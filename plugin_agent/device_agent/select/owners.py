@@ -36,7 +36,7 @@ class Owners:
     """Records which find owns which sysfs paths and nodes. The first find wins."""
 
     def __init__(self) -> None:
-        # at one place, one owner of each source and group is enough to know
+        # the first owner of each place, source and group is enough: later ones of that kind do not conflict with it
         self._places: Places[tuple[str, int, str | None], Owner] = Places()
         self._nodes: dict[str, Owner] = {}
         self._groups: set[tuple[str, str]] = set()

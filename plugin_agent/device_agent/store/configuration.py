@@ -90,7 +90,7 @@ class MountedConfiguration:
 
     @property
     def error(self) -> str:
-        """Why the mounted configuration is not `wanted`, or ''. If none is, also why the kept one is unusable."""
+        """Why the mounted configuration is not `wanted`, or ''. If `wanted` is None, also why the kept one fails."""
         kept = self._error and self.wanted is None and self._kept_problem
         return f"{self._error}; {kept}" if kept else self._error
 

@@ -9,8 +9,8 @@ from typing import Final
 Stamp = tuple[int, int, int]
 """Modification time in nanoseconds, inode, size: shows that a file was replaced. `write_whole` makes a new inode.
 
-A touch gives another stamp too. An edit in place may keep the stamp: if the size stays and the file system's clock has
-not moved on.
+A touch gives another stamp too. An edit in place keeps the stamp if the size stays and the file system's clock has not
+moved on.
 """
 
 _DIRECTORY_MODE: Final = 0o700
@@ -87,7 +87,7 @@ def write_whole(path: Path, content: bytes) -> Stamp:
         raise
     directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(directory)  # the rename itself
+        os.fsync(directory)  # brings the rename to the disk
     finally:
         os.close(directory)
     return stamp

@@ -88,11 +88,11 @@ class Keeper(Generic[T]):
         self._recalled = False
         self._own: KeptFile[T] | None = None
         self._refused = True
-        """This object's file may have unknown items: it must not be written over."""
+        """This object's file may have unknown items: it must not be overwritten."""
         self._others: Mapping[str, KeptFile[T]] = {}
         self._others_read = self._others_known = not section.others_at_start
         self._attempted: tuple[T, ...] = ()
-        """The items of the last write. Its call may have come back too late to report it."""
+        """The items of the last write. They may be on the disk although the call did not return in time."""
         self._kept: int | None = memory.revision
         """The revision that is in the file. None: the file has something else."""
         self._troubles: dict[_Trouble, str] = {}

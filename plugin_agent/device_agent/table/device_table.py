@@ -13,6 +13,7 @@ module beside it:
     adoption    usage              -> devices for ids that are in use and in no list
     holdings    usage              -> hardware in use under another name or id
     cordons     cordons, devices   -> what admins withhold
+    contention  devices            -> what needs a lock; which of it other live agents have
     gone        selection, entries -> why a device is no longer offered
     offering    all of these       -> how each device stands (`device.Standing`)
     lists       devices, standings -> the list of each name (`lists.ResourceList`)
@@ -40,8 +41,10 @@ from device_agent.health.conditions import Conditions, own
 from device_agent.health.news import Fault, FaultRule, Look
 from device_agent.health.watchlist import Record
 from device_agent.select.unit import Selection, Unit
-from device_agent.table import granting, holdings, lists, presence, states
+from device_agent.store.locks import Taken, Wanted
+from device_agent.table import contention, granting, holdings, lists, presence, states
 from device_agent.table.adoption import Adoption, named
+from device_agent.table.contention import Contention
 from device_agent.table.cordons import Cordon, CordonIndex, Cordons
 from device_agent.table.device import Device, Key, Standing, split_replica
 from device_agent.table.gone import Departures
@@ -100,6 +103,8 @@ class DeviceTable:
         self._conditions = Conditions(fault_rules)
         self._health_turn = 0
         self._elsewhere = _NOTHING_ELSEWHERE
+        self._contention = Contention()
+        self._wanted: tuple[object, Wanted] = (None, Wanted())
         self._stale = _NOTHING_STALE
         self._looked_by: tuple[object, ...] = (None,)
         self._links: Links = {}
@@ -118,7 +123,7 @@ class DeviceTable:
         """The selection that follows from one scan of the node."""
         edited = self._take_configuration(now=now, wall=wall)
         units = presence.found_once(selection.units, self._entries)
-        rest = replace(selection, units=())  # the devices have them
+        rest = replace(selection, units=())  # `_devices` has the units
         self._selection = self._selection if rest == self._selection else rest
         self._scanned = True
         for unit in units.values():
@@ -129,6 +134,11 @@ class DeviceTable:
         )
         before, self._devices = self._devices, scan.devices(self._devices)
         self._ids = scan.ids(self._ids, was=before, now=self._devices)
+        return self._settle(now=now, wall=wall)
+
+    def settled(self, *, now: float, wall: datetime) -> frozenset[str]:
+        """The kubelet was asked and told everything that can end a doubt (`kubelet.record_watch.Settling`)."""
+        self._view = self._view.settled()
         return self._settle(now=now, wall=wall)
 
     def restore_grants(self, seen: Iterable[SeenGrant], *, now: float, wall: datetime) -> frozenset[str]:
@@ -144,6 +154,11 @@ class DeviceTable:
     def apply_record(self, reading: Reading, *, now: float, wall: datetime) -> frozenset[str]:
         """One look at the kubelet's record."""
         self._view = self._view.read(reading)
+        return self._settle(now=now, wall=wall)
+
+    def apply_taken(self, taken: Taken, *, now: float, wall: datetime) -> frozenset[str]:
+        """What other live agents of the node have of what this one wants."""
+        self._contention = Contention(taken)
         return self._settle(now=now, wall=wall)
 
     def apply_health(self, news: Look | Fault, *, now: float, wall: datetime) -> frozenset[str]:
@@ -249,6 +264,25 @@ class DeviceTable:
         """Whether anything is wrong with a physical device."""
         return self._conditions.broken
 
+    # Locks beside the other agents of the node
+
+    def wanted(self) -> Wanted:
+        """What needs a lock: all that is in a list. The same object while nothing changes."""
+        devices, value = self._wanted
+        if devices is not self._devices:
+            value = contention.wanted(self._devices)
+            self._wanted = self._devices, value
+        return value
+
+    def wanted_with(self, selection: Selection) -> Wanted:
+        """What needs a lock once this selection is applied."""
+        entries = {r.name: r for r in self._next.resources}
+        return contention.wanted_soon(self.wanted(), presence.found_once(selection.units, entries), entries)
+
+    def taken_name(self, resource: str) -> str:
+        """Why the name cannot be registered: another live agent serves it. Or ''."""
+        return self._contention.of_name(resource)
+
     # Answers
 
     def resources(self) -> tuple[str, ...]:
@@ -335,7 +369,15 @@ class DeviceTable:
     def snapshot(self) -> TableSnapshot:
         """Everything that reports and metrics need."""
         idle = [name for name in self._entries if name not in self._lists and self.ours(name)]
-        return states.snapshot(self._lists, idle=idle, selection=self._selection, usage=self._usage, stale=self._stale)
+        shown = states.snapshot(
+            self._lists,
+            idle=idle,
+            selection=self._selection,
+            usage=self._usage,
+            about=states.OfIds(self._stale, self._view.kept),
+        )
+        taken = self._contention.names()
+        return replace(shown, taken=taken) if taken else shown
 
     # Within
 
@@ -372,7 +414,8 @@ class DeviceTable:
         self._resolve_cordons()
         if all(map(is_, self._judged_by(), self._judged)):
             return frozenset()
-        self._ids, leaving = lists.share_out(self._ids)
+        elsewhere = self._contention.not_listed(self._ids, self._must_list)
+        self._ids, leaving = lists.share_out(self._ids, elsewhere=elsewhere)
         self._judge(leaving, wall=wall)
         rows = (ListRow(device, self._ids[key], self._standings[key]) for key, device in self._devices.items())
         before = self._lists
@@ -391,7 +434,7 @@ class DeviceTable:
         usage = self._usage if any(own.leaving for own in self._ids.values()) else None  # matters to these alone
         lost = self._usage.lost
         values = (self._devices, self._ids, self._selection, self._entries, self._elsewhere, self._stale, lost, usage)
-        return (*values, self._cordons, self._health_turn)
+        return (*values, self._contention, self._cordons, self._health_turn)
 
     def _let_go(self, *, now: float) -> None:
         retention = Retention(self._usage, told=self._told, entries=self._entries, now=now)
@@ -409,10 +452,11 @@ class DeviceTable:
         held = [key for key in self._usage.held_keys() if not self._lists_id(*key)]
         if not held:
             return
-        names = {name for name, _ in self._devices}
-        names.update(name for name in {name for name, _ in held} if self.ours(name))
         given = self._usage.grants.given_by(self._owner)
-        ours = [key for key in held if key[0] in names or key in given]
+        # a name is served whole: its list has the ids that other objects' agents gave under it, too
+        names = {name for name, _ in (*self._devices, *given.intersection(held))}
+        names.update(name for name in {name for name, _ in held} if self.ours(name))
+        ours = [key for key in held if key[0] in names]
         adoption = Adoption(self._usage.grants, of_name=self._of_name, entries=self._entries, now=now)
         adopted = adoption.adopt(ours, self._devices, self._ids)
         self._devices, self._ids = adopted.devices, adopted.ids
@@ -461,6 +505,11 @@ class DeviceTable:
         found = self._lists.get(name)
         return found is not None and device_id in found.owners
 
+    def _must_list(self, name: str, device_id: str) -> bool:
+        """Whether the kubelet has the id from this agent, or gave it to a pod under this name."""
+        usage, key = self._usage, (name, device_id)
+        return self._lists_id(name, device_id) or usage.shown(key) or key in usage.doubts or key in usage.lost.by_key
+
     def _forget_strangers(self) -> None:
         """Once after a start: forgets what an earlier process knew of devices that are neither found nor held."""
         if self._remembering:
@@ -487,6 +536,7 @@ class DeviceTable:
             cordons=CordonIndex(self._cordons),
             conditions=self._conditions,
             wall=wall,
+            contention=self._contention,
         )
         before = self._standings
         self._standings = {

@@ -1,7 +1,7 @@
 """All that the kubelet has told of who has what, and what of it must outlive the process. Pure."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Final
 
 from device_agent.allocate.grant import GrantedDevice
@@ -39,7 +39,9 @@ class KubeletView:
 
     `life`: of the kubelet whose record was read last; `suspected`: of one whose record tells nothing. `missing`: grants
     of an earlier life that the record does not have; those whose pod runs on are `usage.lost`. `decided`: the List that
-    decides has begun after this. `heard`: what other objects' agents knew when this one started.
+    decides has begun after this.
+    `heard`: what other objects' agents knew when this one started. `kept`: ids that the kubelet keeps for pods that are
+    gone -> the pod.
     """
 
     usage: Usage = Usage()
@@ -49,6 +51,7 @@ class KubeletView:
     missing: tuple[SeenGrant, ...] = ()
     decided: float = 0.0
     heard: tuple[SeenGrant, ...] = ()
+    kept: Mapping[Key, str] = field(default_factory=dict)
 
     # Events
 
@@ -89,7 +92,9 @@ class KubeletView:
     def handed_out(self, given: Iterable[tuple[Key, Granted]], *, now: float) -> "KubeletView":
         """An Allocate gave out these ids. A pod waits for it."""
         usage = self.usage.handed_out(given, now=now)
-        return KubeletView(usage, self.seen, self.life, self.suspected, self.missing, self.decided, self.heard)
+        return KubeletView(
+            usage, self.seen, self.life, self.suspected, self.missing, self.decided, self.heard, self.kept
+        )
 
     def found(self, devices: Found, *, boot: str) -> "KubeletView":
         """Which of our devices were found in grants without a note."""
@@ -100,6 +105,24 @@ class KubeletView:
             for one in self.seen
         )
         return replace(self, seen=seen)
+
+    def settled(self) -> "KubeletView":
+        """List, one of our lists and the record have followed each other. What is still there, the kubelet keeps."""
+        usage = self.usage
+        if not usage.known or usage.problem:
+            return self
+        gone = {
+            one.grant.where: f"{one.namespace}/{one.name}"
+            for one in self.seen
+            if one.name and (one.namespace, one.name) not in usage.listing.pods
+        }
+        kept = {
+            key: gone[grant.where]
+            for key in usage.left_over
+            for grant in usage.grants.by_key[key]
+            if grant.where in gone
+        }
+        return self if kept == self.kept else replace(self, kept=kept)
 
     # What follows
 
@@ -138,7 +161,8 @@ class KubeletView:
             if now != seen:
                 seen = now
                 usage = replace(usage, names=_names(seen))
-        return replace(self, usage=usage, missing=missing, seen=seen)
+        kept = {key: pod for key, pod in self.kept.items() if key in usage.grants.by_key} if self.kept else self.kept
+        return replace(self, usage=usage, missing=missing, seen=seen, kept=kept)
 
 
 def _names(seen: Iterable[SeenGrant]) -> dict[str, str]:

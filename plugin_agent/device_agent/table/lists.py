@@ -91,13 +91,15 @@ class Ids:
         return self.also_leaving(more) if more else self
 
 
-def share_out(ids: Mapping[Key, Ids]) -> tuple[Mapping[Key, Ids], Mapping[str, str]]:
+def share_out(
+    ids: Mapping[Key, Ids], *, elsewhere: Collection[Key] = ()
+) -> tuple[Mapping[Key, Ids], Mapping[str, str]]:
     """Assigns each id to one device: first the ids on their way out, because the kubelet has them, then in the table's
     order.
 
     The kubelet finds the pod of a device by the id alone (pkg/kubelet/cm/devicemanager/pod_devices.go,
-    getPodAndContainerForDevice). So an id must be in one list only. Returns the ids, and the ids on their way out with
-    the name that lists them.
+    getPodAndContainerForDevice). So an id must be in one list only. `elsewhere`: devices that another agent lists.
+    Returns the ids, and the ids on their way out with the name that lists them.
     """
     leaving: dict[str, str] = {}
     doubles: dict[Key, frozenset[str]] = {}
@@ -110,6 +112,8 @@ def share_out(ids: Mapping[Key, Ids]) -> tuple[Mapping[Key, Ids], Mapping[str, s
     changed: dict[Key, Ids] = {}
     for key, own in ids.items():
         unlisted = doubles.get(key, frozenset()).union(taken.intersection(own.current))
+        if key in elsewhere:
+            unlisted = unlisted.union(own.current)
         taken.update(own.current)
         if unlisted != own.unlisted:
             changed[key] = replace(own, unlisted=unlisted)
@@ -199,7 +203,7 @@ class ResourceList:
 
 
 Lists = Mapping[str, ResourceList]
-"""Resource name -> its list, sorted by name; also of names whose devices are listed with no id now."""
+"""Resource name -> its list, sorted by name. A name whose devices have no listed id now has an empty list."""
 
 
 def make(before: Lists, rows: Iterable[ListRow], *, hints: Callable[[str], bool], links: Links) -> Lists:
@@ -245,7 +249,7 @@ next that the kubelet gets.
 
 
 def unhealthy_since(before: Told, written: Iterable[Advertised], latest: ResourceList, *, now: float) -> Told:
-    """The value after the list `written` was sent. `latest`: the next list to send; `before`: the value until then."""
+    """The value after the list `written` was sent. `latest`: the next list to send; `before`: the value so far."""
     unhealthy = latest.unhealthy
     return {i.id: before.get(i.id, now) for i in written if not i.healthy and i.id in unhealthy}
 

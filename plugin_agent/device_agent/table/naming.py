@@ -21,5 +21,5 @@ class Naming:
         )
 
     def may_give(self, resource: str) -> bool:
-        """Whether an entry has the name, or its placeholders may come to make it."""
+        """Whether an entry has the name, or may make it from its placeholders."""
         return resource in self.fixed or resource.partition("/")[0] in self.domains

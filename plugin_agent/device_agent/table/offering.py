@@ -14,6 +14,7 @@ from device_agent.contract.reasons import DeviceReason, Withheld
 from device_agent.contract.values import dataclass
 from device_agent.health.assessment import Assessment
 from device_agent.health.conditions import Conditions
+from device_agent.table.contention import Contention
 from device_agent.table.cordons import CordonIndex
 from device_agent.table.device import Device, Key, Standing
 from device_agent.table.gone import Cause
@@ -29,6 +30,8 @@ class Judgement:
     """The input.
 
     `blocking`: what is in use under another name or id, by its hardware. `gone`: why a device is no longer offered.
+    `contention`: what other live agents serve.
+
     `missing`: since when no scan finds it. `leaving`: ids on their way out -> the name they are listed under.
     `cordons`: what admins withhold.
     `wall`: now, UTC.
@@ -43,6 +46,7 @@ class Judgement:
     cordons: CordonIndex
     conditions: Conditions
     wall: datetime
+    contention: Contention = Contention()
 
     def standing(self, key: Key, device: Device, ids: Ids, before: Standing | None) -> Standing:
         """The device's standing. `before` itself is returned if nothing is new."""
@@ -86,6 +90,8 @@ class Judgement:
             return f"{holding.text}; offered again when that is free"
         if device.exclusive and (text := self.elsewhere.of_node(unit, self.usage)):
             return f"{text}; offered again when that is free"
+        if text := self.contention.of_device(key):
+            return text
         if ids.unlisted.issuperset(ids.current) and (name := self.leaving.get(unit.id)):
             return f"still listed as {unit.id} of {name}; offered when the kubelet has removed that id"
         surplus = self._surplus(key, ids)
@@ -99,7 +105,8 @@ class Judgement:
         `lost`: ids that the kubelet has forgotten.
         """
         name, device_id = key
-        if ids.unlisted.issuperset(ids.current) and device_id not in self.leaving:
+        unlisted = ids.unlisted.issuperset(ids.current)
+        if unlisted and device_id not in self.leaving and not self.contention.of_device(key):
             text = f"another device has the same id {device_id}; choose a unit that tells them apart"
             return DeviceReason.DUPLICATE_IDENTITY, text
         if lost and len(lost) == len(ids.current):

@@ -43,7 +43,8 @@ class DeviceState:
     `since`: when this health, reason or hold began, UTC. `unanswered`: why its last check gave no answer, or '': its
     health is what it was before. `hold`: why it is withheld, None if it is not. `ids`: as listed to the
     kubelet, those on their way out included; empty while the device's id is listed under another name. `holders`: of
-    those ids that are held.
+    those ids that are held. `stale`: ids whose container was given device nodes of other hardware by now -> which.
+    `kept`: ids that the kubelet keeps for pods that are gone -> the pod.
     """
 
     unit: Unit
@@ -56,6 +57,7 @@ class DeviceState:
     unanswered: str = ""
     hold: Hold | None = None
     stale: Mapping[str, str] = field(default_factory=dict)
+    kept: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def offered(self) -> bool:
@@ -127,6 +129,7 @@ class TableSnapshot:
 
     `resources`: by name; those served, and the configured names without placeholders that have no device.
     `refused`: resource or entry name -> why. `notes`: entry without devices -> why its driver shows none.
+    `taken`: resource name -> which other agent serves it, so that this one cannot.
     `holders_known`: whether PodResources answered the last time; if not, the holders are those of its last answer.
     """
 
@@ -136,3 +139,4 @@ class TableSnapshot:
     holders_known: bool
     record_problem: str = ""
     notes: Mapping[str, str] = field(default_factory=dict)
+    taken: Mapping[str, str] = field(default_factory=dict)

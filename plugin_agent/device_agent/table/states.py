@@ -1,6 +1,7 @@
 """The table's state of one moment for reports and metrics, as values that need no table. Pure."""
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from device_agent.select.unit import Selection
 from device_agent.table.device import Key
@@ -10,14 +11,21 @@ from device_agent.table.snapshot import DeviceState, ResourceState, TableSnapsho
 from device_agent.table.usage import Usage
 
 
-def snapshot(
-    lists: Lists, *, idle: Iterable[str], selection: Selection, usage: Usage, stale: Mapping[Key, str]
-) -> TableSnapshot:
-    """`idle`: configured names that have no device. `stale`: ids whose containers were given other nodes."""
+class OfIds(NamedTuple):
+    """What is told of single ids. `stale`: their containers were given other nodes. `kept`: the kubelet keeps them for
+    pods that are gone.
+    """
+
+    stale: Mapping[Key, str]
+    kept: Mapping[Key, str]
+
+
+def snapshot(lists: Lists, *, idle: Iterable[str], selection: Selection, usage: Usage, about: OfIds) -> TableSnapshot:
+    """`idle`: configured names that have no device."""
     found = {row.device.unit.entry for one in lists.values() for row in one.rows}  # their resources have the note
     notes = {entry: note for entry, note in selection.notes.items() if entry not in found}
     return TableSnapshot(
-        resources=tuple(_resource(name, lists, selection, usage, stale) for name in sorted((*idle, *lists))),
+        resources=tuple(_resource(name, lists, selection, usage, about) for name in sorted((*idle, *lists))),
         excluded=selection.excluded,
         refused=selection.refused,
         notes=notes,
@@ -26,9 +34,9 @@ def snapshot(
     )
 
 
-def _resource(name: str, lists: Lists, selection: Selection, usage: Usage, stale: Mapping[Key, str]) -> ResourceState:
+def _resource(name: str, lists: Lists, selection: Selection, usage: Usage, about: OfIds) -> ResourceState:
     held = usage.held(name)
-    devices = tuple(_device(row, held, stale) for row in lists[name].rows) if name in lists else ()
+    devices = tuple(_device(row, held, about) for row in lists[name].rows) if name in lists else ()
     entry = devices[0].unit.entry if devices else name
     return ResourceState(
         name=name,
@@ -41,7 +49,7 @@ def _resource(name: str, lists: Lists, selection: Selection, usage: Usage, stale
     )
 
 
-def _device(row: ListRow, held: Mapping[str, tuple[Holder, ...]], stale: Mapping[Key, str]) -> DeviceState:
+def _device(row: ListRow, held: Mapping[str, tuple[Holder, ...]], about: OfIds) -> DeviceState:
     """`held`: id -> its holders, of the resource."""
     ids = tuple(i for i, _ in row.ids.listed())
     standing, name = row.standing, row.device.unit.resource
@@ -55,5 +63,6 @@ def _device(row: ListRow, held: Mapping[str, tuple[Holder, ...]], stale: Mapping
         hold=standing.hold,
         ids=ids,
         holders={i: held[i] for i in ids if held.get(i)},
-        stale={i: stale[name, i] for i in ids if (name, i) in stale} if stale else {},
+        stale={i: about.stale[name, i] for i in ids if (name, i) in about.stale},
+        kept={i: about.kept[name, i] for i in ids if (name, i) in about.kept},
     )

@@ -1,8 +1,8 @@
 """Builds the cluster's programs from the Go modules pinned in ../modules, once per pin.
 
-Every group of programs has a folder of its own in the cache, named after a stamp of everything that shapes it (module
-files, build flags, Go's version). A new pin therefore builds one group and leaves the others, and an old checkout
-finds its programs again. Nothing is downloaded but Go modules.
+Each group of programs has a folder of its own in the cache. The folder's name is a hash of everything that the build
+depends on: module files, build flags, Go's version. So a new pin builds one group and leaves the others, and an old
+checkout finds its programs again. Nothing is downloaded but Go modules.
 """
 
 import hashlib
@@ -37,9 +37,9 @@ class Group:
     cgo: bool = False
     tags: str = ""
     stamps: tuple[str, ...] = ()  # `-X` values; {version} {major} {minor} of the module, {k8s_minor} of Kubernetes
-    output: str = ""  # the program's file, where Go's own choice would be another
+    output: str = ""  # name of the program's file; empty: Go chooses it
     package: str = "tool"
-    at: str = ""  # where its go.mod is, seen from ../modules, unless in the folder of its name
+    at: str = ""  # folder of its go.mod, relative to ../modules; empty: the folder of its name
 
     def source(self, modules: Path) -> Path:
         return modules / (self.at or self.name)
@@ -205,7 +205,7 @@ def _build_all(missing: list[str]) -> None:
         started = time.monotonic()
         _build_one(group, compiled=compiled)
         say(f"built {name} in {time.monotonic() - started:.0f} s")
-    shutil.rmtree(compiled, ignore_errors=True)  # it outweighs the programs by far and is of no more use
+    shutil.rmtree(compiled, ignore_errors=True)  # it is much larger than the programs, and no longer needed
 
 
 def _build_one(group: Group, *, compiled: Path) -> None:

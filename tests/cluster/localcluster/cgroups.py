@@ -1,4 +1,4 @@
-"""The nodes' cgroups. The kubelet wants its root there beforehand, in every hierarchy, and nobody removes it after.
+"""The nodes' cgroups. The kubelet needs its root cgroup in every hierarchy before it starts, and does not remove it.
 
 On cgroup v1 that is one tree per controller, plus `unified`, where runc makes folders too; on v2 it is one tree.
 """

@@ -27,7 +27,7 @@ from localcluster.services import check_running, wait_for_answers
 
 
 class Cluster:
-    """The cluster of a profile. `up` and `down` may be called in any state; both end in the one they name.
+    """The cluster of a profile. `up` and `down` may be called in any state.
 
     Everything is under `state`: `admin.kubeconfig`, `logs/`, `nodes/node-1/...`. `down` keeps that folder, so that the
     next `up` finds the same objects and images; `clean` removes it.
@@ -45,9 +45,8 @@ class Cluster:
     def up(self, nodes: int | None = None, *, images: Sequence[Path] = ()) -> None:
         """Starts what does not run, and returns when every service runs and answers and every node is Ready.
 
-        `nodes` is the number of nodes, the profile's when omitted; nodes beyond it that run are left alone.
-        `images` are archives that the nodes have from their start; a new node gets them much faster than by
-        `load_image`.
+        `nodes`: how many; None: as the profile says. Further nodes that run already are left alone.
+        `images`: archives that the nodes have from their start. This is much faster for a new node than `load_image`.
         """
         count = self.profile.nodes if nodes is None else nodes
         count = 0 if self.profile.control_plane_only else count
@@ -220,8 +219,8 @@ class Cluster:
     def _make_bridge(self) -> None:
         bridge = self.profile.bridge
         if not Path(f"/sys/class/net/{bridge}").exists():
-            # Without an address of its own a bridge takes that of a port, and another one when ports come and go; nodes
-            # would go on sending to the old one for a while.
+            # A bridge without an address of its own takes a port's, and changes it when ports come and go. For a while
+            # nodes would still send to the old address.
             address = f"02:64:6f:00:00:{self.profile.slot:02x}"
             run(["ip", "link", "add", bridge, "address", address, "type", "bridge"])
             run(["ip", "addr", "add", f"{self.profile.gateway}/24", "dev", bridge])
@@ -269,7 +268,7 @@ class Cluster:
         self.kubectl("apply", "-f", "-", input=json.dumps(binding))
 
     def _wait_ready(self, nodes: list[Node], *, fresh: list[Node], since: float) -> None:
-        """A fresh kubelet must have given a sign of life: until then, Ready is what the last one said."""
+        """Waits until `nodes` are Ready. A fresh kubelet must show life first: before that, Ready is its predecessor's."""
         services = [*self._control.services(), *(service for node in nodes for service in node.services())]
 
         def ready() -> bool:
@@ -291,7 +290,8 @@ class Cluster:
             found = json.loads(self.kubectl("get", "nodes,leases", "-n", "kube-node-lease", "-o", "json"))["items"]
         except LocalClusterError:
             return set()
-        signs = {  # of a kubelet's life; a new Node is one too, for its lease follows up to ten seconds later
+        # signs of a kubelet's life: a renewed lease, or a new Node, whose lease follows up to ten seconds later
+        signs = {
             item["metadata"]["name"]
             for item in found
             if (item["kind"] == "Lease" and _seconds(item["spec"].get("renewTime")) > since)

@@ -1,4 +1,4 @@
-"""What the harness says while it works, and the one exception with which it gives up.
+"""What the harness prints while it works, and the exception that it raises when it cannot go on.
 
 Progress goes to standard error, so that `kubectl` and friends keep standard output to themselves.
 """
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 
 class LocalClusterError(Exception):
-    """Something the user has to know: what failed, and what mends it."""
+    """The harness cannot go on. The message says what failed, and how to repair it."""
 
 
 def say(text: str) -> None:
@@ -19,7 +19,7 @@ def say(text: str) -> None:
 
 @contextmanager
 def step(text: str) -> Iterator[None]:
-    """Announces a long step before it starts and its seconds when it is done."""
+    """Prints a long step when it starts, and again with its seconds when it has ended."""
     say(f"{text} ...")
     started = time.monotonic()
     yield

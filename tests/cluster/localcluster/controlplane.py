@@ -1,7 +1,7 @@
 """etcd, kube-apiserver, kube-controller-manager and kube-scheduler, as processes of the machine's own namespaces.
 
-etcd listens on loopback only. The API server has to be reached both from this machine (127.0.0.1) and from the nodes
-(the bridge's address), so with nodes it listens everywhere, behind TLS and RBAC.
+etcd listens on loopback only. This machine reaches the API server at 127.0.0.1, the nodes at the bridge's address.
+So a cluster with nodes has an API server that listens everywhere, behind TLS and RBAC.
 """
 
 import signal
@@ -30,7 +30,7 @@ class ControlPlane:
             self.pki.write_kubeconfig(user, server=self.profile.server, target=target)
 
     def services(self) -> list[Service]:
-        """Those that the profile wants, in the order in which they start."""
+        """The services that the profile wants, in the order of their start."""
         profile = self.profile
         answers = {
             "etcd": lambda: answers_http(profile.etcd_port, "/health"),
@@ -56,13 +56,13 @@ class ControlPlane:
         wait_for_answers(self.services()[:2])
 
     def start_controllers(self) -> None:
-        """The controller manager stops by itself when the API server does not answer, so it comes after it."""
+        """Call it when the API server answers: otherwise the controller manager ends."""
         commands = {"controller-manager": self._controller_manager, "scheduler": self._scheduler}
         for service in self.services()[2:]:
             self._start(service, commands[service.name]())
 
     def end_all_but_storage(self) -> None:
-        """Killed at once: what they know is in etcd, and a polite end waits for watches of nodes that are going."""
+        """Kills them: their state is in etcd, and with SIGTERM they would wait for the watches of nodes that end too."""
         for name in ("scheduler", "controller-manager", "apiserver"):
             self.pids.end(name, signal.SIGKILL)
 
@@ -82,7 +82,7 @@ class ControlPlane:
             self.pids.record(service.name, pid)
 
     def _check_port(self, port: int) -> None:
-        """One that just ended may hold its port for a moment; anybody else's is an error."""
+        """Waits for the port: a service that has just ended may hold it for a moment. Another program's port is an error."""
         wait_until(
             lambda: _is_free(port),
             seconds=5,

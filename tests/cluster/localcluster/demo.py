@@ -30,7 +30,7 @@ def start(environment: Mapping[str, str]) -> None:
 
 
 def stop(environment: Mapping[str, str]) -> None:
-    """On a cluster of its own, everything goes with it; on the user's, what `start` made is removed again."""
+    """Ends the demo's own cluster with all that is in it. From the user's cluster it removes what `start` made."""
     target = chosen(environment)
     if environment.get("CLUSTER") == "existing":
         with step("removing the demo from the cluster"):
@@ -102,7 +102,7 @@ def _run_pod(target: Target, image: str) -> None:
 
 
 def _wait_for_words(target: Target) -> None:
-    """A pod is Ready before its program has said all it says at its start."""
+    """Waits for the pod's output: a pod is Ready before its program has printed everything."""
     said = ""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
@@ -113,7 +113,7 @@ def _wait_for_words(target: Target) -> None:
 
 
 def _wait_for_holders(target: Target) -> None:
-    """The agent learns some seconds after a pod's start who holds what; the demo shows it if it comes soon."""
+    """Waits 15 s at most for the holders: the agent knows them some seconds after a pod's start."""
     deadline = time.monotonic() + 15
     while time.monotonic() < deadline:
         inventories = json.loads(target.kubectl("get", "nodedeviceinventories", "-o", "json"))["items"]

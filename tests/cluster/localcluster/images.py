@@ -87,7 +87,7 @@ def python() -> Image:
 
 
 def pause() -> Image:
-    """What the pods of every node sleep in; made of the program of the same name, which must have been built."""
+    """The image that holds a pod's namespaces on each node. Its program `pause` must have been built."""
     program = binaries.path("pause")
     target = _root() / f"pause-{program.parent.name}.tar"
     with places.locked(_root() / "pause.lock", what="making the pause image"):
@@ -200,7 +200,7 @@ def _prune(name: str) -> None:
 
 def _bootstrap(target: Path) -> None:
     with tempfile.TemporaryDirectory(dir=_root()) as scratch:
-        layer = Path(scratch) / "layer.tar"  # mmdebstrap goes by the ending, else it makes a folder
+        layer = Path(scratch) / "layer.tar"  # mmdebstrap makes a folder unless the name ends in .tar
         run([*_BOOTSTRAP, layer])
         archive.from_layer(layer, reference=PYTHON, entrypoint=(), target=target)
     _prune("python")
@@ -211,7 +211,7 @@ def _base_key() -> str:
 
 
 def _stored(base: Image) -> str:
-    """The base's name in buildah's store, which tells one recipe of it from another."""
+    """The base's name in buildah's store. Each recipe has another name."""
     return f"localhost/base:{base.archive.stem}"
 
 
@@ -287,10 +287,10 @@ def _pip_settings() -> dict[str, str]:
 
 
 def _limit_store() -> None:
-    """buildah keeps every step of every build; now and then it starts anew."""
+    """Empties buildah's store if it is too large: it keeps every step of every build."""
     store = _root() / "store"
     sizes = run(["du", "-sb", store]).split()[0] if store.exists() else "0"
-    shutil.rmtree(_root() / "run", ignore_errors=True)  # of a build that was killed: it counts mounts that are gone
+    shutil.rmtree(_root() / "run", ignore_errors=True)  # a killed build leaves counts of mounts that are gone
     if int(sizes) > _STORE_LIMIT:
         shutil.rmtree(store, ignore_errors=True)
 

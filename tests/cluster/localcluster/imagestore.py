@@ -43,7 +43,7 @@ _FILL = r"""
 
 
 def prepare(archives: Sequence[Path]) -> Path:
-    """The store that has just the images of these archives; made, from the newest other one, when it is not there."""
+    """The store with exactly the images of these archives. If there is none, it is made from the newest other store."""
     known = {archive.identify(file)[1]: file for file in archives}
     store = _root() / hashlib.sha256(" ".join(sorted(known)).encode()).hexdigest()[:16]
     with places.locked(_root() / "lock", what="unpacking images"):
@@ -55,9 +55,9 @@ def prepare(archives: Sequence[Path]) -> Path:
 
 
 def give(store: Path, *, root: Path, marks: Path) -> bool:
-    """Makes `root`, a node's containerd folder, a copy of the store; False when the file systems do not let it.
+    """Copies the store to `root`, a node's containerd folder. Returns False if the file systems do not allow it.
 
-    `marks` is the folder in which a node notes, by their digests, the archives that it has.
+    `marks`: the folder in which a node notes the digests of the archives that it has.
     """
     if not succeeds(["cp", "--archive", "--link", store / "root", root]):
         shutil.rmtree(root, ignore_errors=True)

@@ -1,7 +1,7 @@
 """What clusters change on the machine itself, undone when the last of them is down.
 
-The kubelet sets a few kernel settings for the whole machine, and nodes need empty folders to mount over. A record of
-the settings as they were, of the folders that were made, and of the clusters that run, is shared by all clusters.
+The kubelet sets a few kernel settings for the whole machine, and nodes need empty folders to mount over. All
+clusters share one record: the settings as they were, the folders that were made, and the clusters that run.
 """
 
 import contextlib

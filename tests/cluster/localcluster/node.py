@@ -96,7 +96,7 @@ class Node:
         return [self.service(name) for name in SERVICES]
 
     def start_services(self, names: Sequence[str] = SERVICES) -> None:
-        """Starts those that do not run."""
+        """Starts the named services that do not run."""
         for name in names:
             service = self.service(name)
             settle(service)
@@ -107,7 +107,7 @@ class Node:
         wait_for_answers([self.service("containerd")])
 
     def wait_for_api_service(self) -> None:
-        """Returns when the node reaches the API server by its ClusterIP, as pods do: kube-proxy leads the way there."""
+        """Returns when the node reaches the API server by its ClusterIP, as pods do. kube-proxy makes that work."""
         log = self._log("kube-proxy")
         wait_until(
             lambda: self._succeeds(_bash(_CONNECT, self.profile.api_service, "443")),
@@ -160,7 +160,7 @@ class Node:
         return self.run([binaries.path("ctr"), "-n", "k8s.io", *arguments])
 
     def route_to(self, other: "Node") -> None:
-        """Leads this node's packets for the other one's pods to it."""
+        """Sets this node's route to the pods of the other node."""
         net = self.profile.node_pod_net(other.index)
         self.run(["ip", "route", "replace", net, "via", other.address])
 

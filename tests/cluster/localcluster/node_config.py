@@ -112,7 +112,7 @@ def kubelet(profile: Profile, index: int, *, folder: Path, pki: Path) -> str:
         "healthzPort": KUBELET_HEALTH_PORT,
         "tlsCertFile": f"{pki}/{name}.crt",
         "tlsPrivateKeyFile": f"{pki}/{name}.key",
-        "evictionHard": {  # the machine's disk is not the cluster's to judge
+        "evictionHard": {  # a full disk of this machine must not evict pods
             "memory.available": "0%",
             "nodefs.available": "0%",
             "nodefs.inodesFree": "0%",
@@ -153,7 +153,7 @@ def kube_proxy(profile: Profile, index: int, *, kubeconfig: Path) -> str:
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`over` laid on `base`: maps are merged, everything else is replaced."""
+    """`base` with the values of `over`: maps are merged, everything else is replaced."""
     result = dict(base)
     for key, value in over.items():
         below = result.get(key)

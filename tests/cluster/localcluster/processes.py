@@ -1,7 +1,7 @@
 """Running commands and keeping daemons without a service manager.
 
-A daemon is known by a pid file and by a tag in its environment. Both must agree before a signal is sent: a pid that
-the kernel gave to somebody else in the meantime is never touched, and nothing is ever ended by its name.
+A daemon is known by a pid file and by a tag in its environment. Both must agree before a signal is sent, because
+the kernel may have given the pid to another process. Nothing is ended by its name.
 """
 
 import contextlib
@@ -97,8 +97,8 @@ def children(pid: int) -> list[int]:
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process lives. One that has ended and waits to be reaped does not, but as long as any of its threads
-    is on its way out, its sockets and files are still open.
+    """Whether a process lives. A zombie does not. A process with a thread that still ends does, because its sockets
+    and files are still open.
     """
     with contextlib.suppress(OSError):
         return any(_state(task) not in ("", "Z", "X") for task in Path(f"/proc/{pid}/task").iterdir())

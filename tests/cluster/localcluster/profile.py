@@ -1,7 +1,7 @@
 """What one cluster is: its size and settings, and everything that keeps it apart from other clusters on the machine.
 
-Ports, networks, interface names and cgroups all follow from the profile's slot, the slot from its name. So any number
-of clusters run side by side, and a cluster is found again by its name alone.
+The slot follows from the profile's name. Ports, networks, interface names and cgroups follow from the slot. So clusters
+run side by side, and a cluster is found again by its name alone.
 """
 
 import hashlib
@@ -22,10 +22,10 @@ _PORTS = 20000  # below the ports that Linux hands out by itself (32768 and up)
 class Profile:
     """The settings of one cluster.
 
-    `kubelet_config` is laid over the kubelet's configuration, nested maps being merged; the `..._args` are added to
-    the programs' command lines; `node_hook` is a shell file, sourced with the node's number as $1 in every node's own
-    mount namespace before anything starts there, e.g. to bind other trees over /dev or /sys. With `nvidia_root`, the
-    directory that holds an NVIDIA driver's files, the nodes have NVIDIA's container runtime as the handler `nvidia`.
+    `kubelet_config`: replaces values of the kubelet's configuration; nested maps are merged. `..._args`: added to the
+    programs' command lines. `node_hook`: a shell file that each node sources in its own mount namespace, with its
+    number as $1, before anything starts there. It can bind other trees over /dev or /sys. `nvidia_root`: directory of
+    an NVIDIA driver's files. With it the nodes have NVIDIA's container runtime as the handler `nvidia`.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Profile:
 
     @property
     def slot(self) -> int:
-        """0..63. Reserved for the known names; other names are spread over the rest and might meet."""
+        """0..63. Known names have slots of their own. Other names share the rest: two of them may have the same slot."""
         if self.name in _RESERVED:
             return _RESERVED[self.name]
         first = len(_RESERVED)

@@ -1,6 +1,6 @@
 """Whether the services of a cluster run and answer.
 
-A process that exists proves little: it may be starting, hang, or be on its way out. `up` therefore asks every service
+A process that exists proves little: it may be starting, hang, or be on its way out. So `up` asks every service
 before it says Ready, and names the one that does not answer with the last lines of its log.
 """
 

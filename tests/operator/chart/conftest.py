@@ -1,7 +1,7 @@
 """The chart on a real API server of its own: its policies refuse what other tests of this level want to write.
 
-There are no controllers and no nodes. So pods are objects with a node's name, as the scheduler leaves them, and the
-tokens are the ones that the kubelet would ask for on their behalf.
+There are no controllers and no nodes. So pods are objects with a node's name, as the scheduler leaves them. Tests
+ask for the pods' tokens, as the kubelet would.
 """
 
 import base64

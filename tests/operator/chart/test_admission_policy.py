@@ -101,7 +101,7 @@ def test_an_agent_cannot_give_an_inventory_other_owners_or_finalizers(release, a
 
 
 def test_metadata_cannot_be_changed_through_status(release, agent):
-    """That is why the policy looks at it in other writes only."""
+    """So the policy checks metadata only in other writes."""
     path = f"{INVENTORIES}/lab.edge-1"
     assert agent("POST", INVENTORIES, release.inventory("edge-1")).code == 201
     try:
@@ -259,7 +259,7 @@ def test_an_image_cannot_come_in_by_an_edit(release):
 
 
 def test_an_image_from_before_stays_until_the_specification_is_edited(release):
-    """Else the object could be neither labelled nor, once a finalizer is to be taken off, deleted."""
+    """Otherwise nobody could label the object, or remove a finalizer from it so that it can be deleted."""
     path = f"{CONFIGS}/old"
     release.helm("upgrade", "agent.allowImageOverride=true")
     try:

@@ -1,4 +1,4 @@
-"""The chart's roles on a real API server: what each account does is allowed, what it must not do is not."""
+"""The chart's roles on a real API server: each account may do its work, and nothing else."""
 
 import json
 import re
@@ -145,7 +145,7 @@ def test_the_clusters_own_roles_do_not_include_our_kinds(release, role):
 
 
 def test_the_operators_token_is_good_for_its_work(release):
-    """One request of each kind with a real token, beside what the authorizer says of them."""
+    """One request of each kind with a real token. Most other tests only ask the authorizer."""
     operator = release.with_token(release.token(OPERATOR, pod=release.pod("edge-1", account=OPERATOR)))
     assert operator("GET", "/api/v1/secrets").code == 403
     assert operator("GET", f"/api/v1/namespaces/{NAMESPACE}/secrets").code == 403

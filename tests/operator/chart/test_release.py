@@ -10,12 +10,17 @@ API_VERSION = "device-operator.io/v1alpha1"
 CONFIGS = f"/apis/{API_VERSION}/devicepluginconfigs"
 NAMESPACE = "devices"
 DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/do-device-operator"
+INVENTORIES = f"/apis/{API_VERSION}/nodedeviceinventories"
+OPERATOR = "do-device-operator"
+AGENT, NODE = f"{OPERATOR}-agent", f"{OPERATOR}-agent-node"
+EVERYWHERE = "clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings"
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
 def test_the_notes_say_what_to_do_next(release):
     assert "kubectl apply -f -" in release.notes
     assert "kubectl get dpc,ndi" in release.notes
+    assert "crds.keep" in release.notes
     assert f"kubectl label namespace {NAMESPACE} pod-security.kubernetes.io/enforce=privileged" in release.notes
 
 
@@ -27,7 +32,7 @@ def test_the_example_in_the_notes_is_accepted(release):
 
 
 def test_the_release_test_sees_an_operator_that_is_available_and_one_that_is_not(release, tmp_path):
-    """The program of the test pod with that pod's own rights; here nothing runs the Deployment but the test."""
+    """Runs the program of the test pod with that pod's rights. No controller runs: the test sets the Deployment's status."""
     hooks = [o for o in yaml.safe_load_all(release.cluster.helm("get", "hooks", "do", "-n", NAMESPACE)) if o]
     rights = [o for o in hooks if o["kind"] != "Pod"]
     [pod] = [o for o in hooks if o["kind"] == "Pod"]
@@ -71,21 +76,38 @@ def test_removing_the_release_keeps_the_kinds_and_installing_again_takes_them_ov
         kept = release.admin("GET", f"{CONFIGS}/kept")
         assert kept.code == 200
         assert kept.body["metadata"]["uid"] == created.body["metadata"]["uid"]
-        left = release.cluster.kubectl(
-            "get",
-            "clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings",
-            "-o",
-            "name",
-        )
-        assert "do-device-operator" not in left
-        assert "device-operator" not in release.cluster.kubectl(
-            "get", "roles,rolebindings", "-n", "default", "-o", "name"
-        )
+        left = release.cluster.kubectl("get", EVERYWHERE, "-o", "name").split()
+        assert sorted(name.partition("/")[2] for name in left if OPERATOR in name) == [AGENT, AGENT, NODE, NODE]
+        assert OPERATOR not in release.cluster.kubectl("get", "roles,rolebindings", "-n", "default", "-o", "name")
+        # a pod that the DaemonSet controller makes now is admitted, and its agent can report
+        agent = release.agent_on("left-1")
+        made = agent("POST", INVENTORIES, release.inventory("left-1", config="kept"))
+        assert made.code == 201, made.message
+        assert "own node only" in agent("POST", INVENTORIES, release.inventory("other", config="kept")).message
     finally:
         release.helm("install")
         release.wait_for_image_policy(refuses=True)
         release.admin("DELETE", f"{CONFIGS}/kept")
+        release.admin("DELETE", f"{INVENTORIES}/kept.left-1")
     assert release.admin("GET", DEPLOYMENT).code == 200
+    accounts = release.admin("GET", f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{AGENT}")
+    assert accounts.body["metadata"]["annotations"]["meta.helm.sh/release-name"] == "do"
+
+
+def test_without_keep_removing_the_release_removes_all_of_it(release):
+    release.helm("upgrade", "crds.keep=false")
+    try:
+        release.helm("uninstall")
+        for kinds, where in ((EVERYWHERE, []), ("serviceaccounts,roles,deployments", ["-n", NAMESPACE])):
+            assert OPERATOR not in release.cluster.kubectl("get", kinds, *where, "-o", "name")
+
+        def gone():
+            return "device-operator.io" not in release.cluster.kubectl("get", "crds", "-o", "name")
+
+        release.eventually("the kinds are gone", gone)
+    finally:
+        release.helm("install")
+        release.wait_for_image_policy(refuses=True)
 
 
 def test_the_operators_pods_are_admitted_where_only_restricted_ones_are(release):

@@ -50,13 +50,30 @@ def test_rendered_crds_are_the_sources(chart, objects, copy_crds):
         assert crd["spec"] == sources[name]["spec"]
 
 
-def test_kept_when_the_release_goes_unless_told_otherwise(chart, objects):
-    def policies(rendered):
-        crds = [o["metadata"] for o in rendered if o["kind"] == "CustomResourceDefinition"]
-        return [m.get("annotations", {}).get("helm.sh/resource-policy") for m in crds]
+def test_kinds_and_what_agents_need_are_kept_when_the_release_goes_unless_told_otherwise(chart):
+    def kept(values):
+        found = chart.template({"agent": {"criticalPodsQuota": {"enabled": True}}, **values})
+        annotations = [(o["kind"], o["metadata"]["name"], o["metadata"].get("annotations", {})) for o in found]
+        return sorted((kind, name) for kind, name, a in annotations if a.get("helm.sh/resource-policy") == "keep")
 
-    assert policies(objects) == ["keep", "keep"]
-    assert policies(chart.template({"crds": {"keep": False}})) == [None, None]
+    needed = [
+        ("ClusterRole", "do-device-operator-agent"),
+        ("ClusterRoleBinding", "do-device-operator-agent"),
+        ("CustomResourceDefinition", "devicepluginconfigs.device-operator.io"),
+        ("CustomResourceDefinition", "nodedeviceinventories.device-operator.io"),
+        ("ResourceQuota", "do-device-operator-critical"),
+        ("ServiceAccount", "do-device-operator-agent"),
+        ("ValidatingAdmissionPolicy", "do-device-operator-agent-node"),
+        ("ValidatingAdmissionPolicyBinding", "do-device-operator-agent-node"),
+    ]
+    assert kept({}) == needed
+    assert kept({"crds": {"keep": False}}) == []
+
+
+def test_annotations_of_the_agents_account_stay_beside_the_policy(chart):
+    found = chart.template({"agent": {"serviceAccount": {"annotations": {"cloud/role": "x"}}}})
+    (account,) = [o for o in found if o["kind"] == "ServiceAccount" and o["metadata"]["name"].endswith("-agent")]
+    assert account["metadata"]["annotations"] == {"cloud/role": "x", "helm.sh/resource-policy": "keep"}
 
 
 def test_left_out_when_disabled(chart):
@@ -90,7 +107,7 @@ def test_drift_is_found_and_copying_mends_it(copy_crds, tmp_path):
 @pytest.mark.parametrize("text", [CRD, ANNOTATED, "---\n" + CRD])
 @pytest.mark.parametrize("keep", [True, False])
 def test_a_template_renders_to_its_source(chart, copy_crds, tmp_path, text, keep):
-    """Braces in descriptions stay literal; labels and annotations are added to those that stand there."""
+    """Braces in descriptions stay literal; labels and annotations are added to those of the source."""
     folder = tmp_path / "chart"
     (folder / "templates").mkdir(parents=True)
     (folder / "Chart.yaml").write_text("apiVersion: v2\nname: x\nversion: 0.1.0\n")

@@ -7,7 +7,7 @@ import kubernetes_validate
 import pytest
 
 KUBERNETES = ("1.32", "1.33", "1.34", "1.35", "1.36", "1.37")
-# The Prometheus Operator's kinds are no part of Kubernetes: there is no schema of them beside Kubernetes' own.
+# Kinds of the Prometheus Operator: Kubernetes' schemas do not have them.
 UNKNOWN_TO_KUBERNETES = {"ServiceMonitor", "PodMonitor"}
 
 EVERYTHING = {

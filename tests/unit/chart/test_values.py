@@ -118,7 +118,7 @@ def test_values_and_schema_name_the_same_things(schema, defaults):
 
 
 def test_every_value_is_explained(chart):
-    """By a comment above it, above the run of neighbours it stands in, or above a map that holds it."""
+    """By a comment above the value, above its group of lines, or above a map that contains it."""
     explained: dict[int, bool] = {}  # depth -> of the key last seen there
     missing, comment, above = [], False, -1
     for line in (chart.path / "values.yaml").read_text().splitlines():

@@ -22,6 +22,7 @@ from device_agent.runtime.errors import AllocationRefused
 from device_agent.select.selection import select
 from device_agent.store.configuration import checked_document
 from device_agent.table.device_table import DeviceTable
+from device_agent.table.holders import Listing
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from unit.discovery.tree import HostTreeBuilder
@@ -146,7 +147,7 @@ def serve(document: Document, roots: Roots) -> None:
     table = DeviceTable(document)
     wall = datetime(2026, 1, 1, tzinfo=UTC)
     table.apply_selection(selection, now=1.0, wall=wall)
-    table.apply_holders({}, begun=2.0, now=2.0, wall=wall)
+    table.apply_listing(Listing(), begun=2.0, now=2.0, wall=wall)
     for name in table.resources():
         entry = table.entry(name)
         plugin.options(entry).SerializeToString()
@@ -160,6 +161,7 @@ def serve(document: Document, roots: Roots) -> None:
             except AllocationRefused:
                 continue
             plugin.fill(dp.ContainerAllocateResponse(), answer)
+            table.note(name, chosen)
     observed = inventory.AgentFacts(config_hash="", config_error="", registrations={})
     identity = inventory.AgentIdentity(node="n", config="c", config_uid="u", pool="p", version="1")
     inventory.build(table.snapshot(), observed, identity=identity, limit=64 * 1024)

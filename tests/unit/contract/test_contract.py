@@ -155,7 +155,7 @@ def test_a_field_of_a_wrong_type_is_refused_with_the_path(fields: dict[str, Any]
         ({"inject": {"deviceNodes": [{"own": "tty*", "containerPath": "/dev/modem"}]}}, "maxPerContainer: 1"),
         ({"inject": {"deviceNodes": [{"hostPath": "/dev/a", "permissions": "wr"}]}}, "r, w, m in this order"),
         ({"inject": {"deviceNodes": [{"hostPath": "/etc/a"}]}}, "below /dev"),
-        ({"inject": {"ownNodes": "Listed"}}, "it lists none"),
+        ({"inject": {"ownNodes": "Listed"}}, "no entry there has own"),
         ({"devices": [{"simulated": {"count": -1}}]}, "count: -1 must be 0 or more"),
         ({"devices": [{"simulated": {"count": 2, "numaNodes": -1}}]}, "numaNodes: -1 must be from 0 to 64"),
         ({"devices": [{"simulated": {"count": 2, "numaNodes": 65}}]}, "numaNodes: 65 must be from 0 to 64"),

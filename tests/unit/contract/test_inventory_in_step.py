@@ -70,7 +70,7 @@ def test_unknown_fields_are_skipped_and_unknown_reasons_kept():
     ("given", "path"),
     [
         ({"devices": [{"id": "a", "resource": "e.com/x"}]}, "status.devices[0].health: is missing"),
-        ({"devices": [{"id": "a", "resource": "e.com/x", "health": "Fine"}]}, "status.devices[0].health: must be one"),
+        ({"devices": [{"id": "a", "resource": "e.com/x", "health": 3}]}, "status.devices[0].health: must be one"),
         ({"devices": [{"resource": "e.com/x", "health": "Healthy"}]}, "status.devices[0].id: is missing"),
         ({"resources": [{}]}, "status.resources[0].name: is missing"),
         ({"resources": {}}, "status.resources: must be a list"),

@@ -138,7 +138,7 @@ def test_a_function_on_vfio_has_its_groups_node_and_the_container(host: HostTree
     assert device.group == Group(name="IOMMU group 12", unit="iommuGroup", paths=(function,))
 
 
-def test_without_an_iommu_the_group_node_is_named_so(host: HostTreeBuilder):
+def test_without_an_iommu_the_group_node_has_the_noiommu_name(host: HostTreeBuilder):
     host.pci("0000:01:00.0", "10de:20b5", driver="vfio-pci", group=0)
     host.write("kernel/iommu_groups/0/name", "vfio-noiommu\n")
     host.node("vfio/noiommu-0")

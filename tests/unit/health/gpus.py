@@ -14,7 +14,7 @@ from device_agent.nvml import xids
 from device_agent.select.unit import Unit
 from device_agent.table.device_table import DeviceTable
 from unit.health import news
-from unit.table.samples import NAME, selection, unit, wall
+from unit.table.samples import NAME, listing, selection, unit, wall
 
 RULES = HealthRules(failure_threshold=3, recovery_threshold=3, interval_seconds=10, removal_grace_seconds=60)
 FIRST_LOAD = DriverLoad("m1", 1)
@@ -76,7 +76,7 @@ class Gpus:
         return {part.partition("/")[0] for found in self.units for part in found.parts}
 
     def look(self, *, after: float = 10, others: Check = news.GOOD, **checks: Check) -> frozenset[str]:
-        """`GPU_0=BAD`: one look at all GPUs, of which the others are as `others`."""
+        """One look at all GPUs. `GPU_0=BAD`: the answer of one GPU; `others`: the answer of the rest."""
         self.now += after
         given = {name.replace("_", "-"): check for name, check in checks.items()}
         all_checks = {part: given.get(part, others) for part in self.parts()}
@@ -104,7 +104,7 @@ class Gpus:
         return tuple(part for reply in replies for part in reply.parts)
 
     def restart(self, *, boot: str = "boot-1", read_at: str = "boot-1") -> None:
-        """The agent's process alone: what it kept is read again, its counts of driver loads begin anew."""
+        """Restarts only the agent's process. It reads what it kept, and counts loads of the driver anew."""
         raw = HEALTH.dump(lasting(self.table.health_records()), boot_id=boot)
         self.table = new_table()
         self.table.restore_health(HEALTH.parse(raw, boot_id=read_at))
@@ -118,7 +118,7 @@ class Gpus:
 
     def list(self, held: dict | None = None) -> frozenset[str]:
         self.now += 1
-        return self.table.apply_holders(held or {}, begun=self.now, now=self.now, wall=self.wall)
+        return self.table.apply_listing(listing(held or {}), begun=self.now, now=self.now, wall=self.wall)
 
     def device(self, device_id: str, *, name: str | None = None):
         (found,) = (

@@ -71,7 +71,7 @@ def told(gpus: Gpus) -> dict[str, tuple]:
 @settings(deadline=None, max_examples=200)
 @given(moments, st.sampled_from(GPUS))
 def test_events_of_other_gpus_change_nothing(sequence, mine):
-    """A node that has only this GPU tells the same of it."""
+    """A node that has only this GPU reports the same health for it."""
     everything = Gpus(*UNITS)
     alone = Gpus(*(u for u in UNITS if u.parts[0] == f"GPU-{mine}"))
     for moment in sequence:
@@ -114,7 +114,7 @@ def test_since_moves_with_the_state_or_a_new_failure_and_bad_news_have_a_reason(
             one_condition = device in ("GPU-0", "GPU-1")  # a partition tells the worst of several
             if one_condition:
                 moved = since != before[device][3]
-                # a failure that finds it unhealthy for another reason has a time of its own, to be acknowledged by
+                # a new failure of a device that is already unhealthy has its own time, which an admin acknowledges
                 another = moved and moment[0] == "xid" and reason.startswith("Xid") and since == gpus.wall
                 assert another or moved == (state(now[device]) != state(before[device]))
             if health is Health.UNHEALTHY:
@@ -132,7 +132,7 @@ BURSTS = st.lists(st.tuples(st.sampled_from(PARTS), st.sampled_from([79, 48, 95,
 @example([("look", {0: "good", 1: "good", 2: "good"}), ("hang", None)], [], [], [("GPU-0", 79, 0)], "GPU-0")
 @given(moments, BURSTS, moments, BURSTS, st.sampled_from([u.id for u in UNITS]))
 def test_an_acknowledgement_ends_exactly_what_was_read(before, burst, between, later, read):
-    """Between the moment at which an admin reads the inventory and the annotation anything may happen."""
+    """Anything may happen after an admin has read the inventory and before the annotation is there."""
     gpus = Gpus(*UNITS)
 
     def happen(sequence, errors):
@@ -162,7 +162,7 @@ def test_an_acknowledgement_ends_exactly_what_was_read(before, burst, between, l
 
 @settings(deadline=None, max_examples=200)
 @given(moments, st.sets(st.integers(0, 40)))
-@example(  # one failure of a partition ends while another, of the whole GPU and with the same cause, goes on
+@example(  # a failure of a partition ends while a failure of the whole GPU with the same cause stays
     [
         ("look", {0: "good", 1: "good", 2: "good"}),
         ("xid", ("GPU-2/1", "reset")),
@@ -174,9 +174,9 @@ def test_an_acknowledgement_ends_exactly_what_was_read(before, burst, between, l
     {5},
 )
 def test_restarts_change_nothing(sequence, restarts):
-    """Whenever the agent's process ends and another begins, with the driver's load visible in sysfs."""
+    """An agent's process may end at any moment, and another one begins. sysfs shows the driver's load."""
     steady, restarting = Gpus(*UNITS), Gpus(*UNITS)
-    # the clock of a new process counts its checks from anew, which a scan of the other makes up for
+    # a new process counts the time between checks from zero; an extra scan of the other table balances that
     for index, moment in enumerate(sequence):
         apply(steady, moment)
         apply(restarting, moment)
@@ -188,7 +188,7 @@ def test_restarts_change_nothing(sequence, restarts):
 
 
 def visible(gpus: Gpus) -> dict[str, tuple]:
-    """Of healthy devices a new process does not know since when, nor whether the last question was answered."""
+    """What two processes must agree on. A new one does not know since when a device is healthy, or if it answered."""
     return {
         i: (health, reason, message.partition("; now ")[0], since) if health is Health.UNHEALTHY else (health,)
         for i, (health, reason, message, since, _) in told(gpus).items()
@@ -198,7 +198,7 @@ def visible(gpus: Gpus) -> dict[str, tuple]:
 @settings(deadline=None, max_examples=200)
 @given(st.lists(st.one_of(st.sampled_from(["good", "none", "bad", "lost", "unknown", "time", "hang", "restart"]))))
 def test_a_failure_that_needs_a_reset_never_ends_without_one(sequence):
-    """Nobody asked for an action, loaded the driver anew, rebooted or acknowledged."""
+    """There was no reset, reload, reboot or acknowledgement."""
     gpus = Gpus(*UNITS)
     gpus.xid(news.RESET_XID)
     since = gpus.device("GPU-0").since
@@ -215,7 +215,7 @@ def test_a_failure_that_needs_a_reset_never_ends_without_one(sequence):
 
 @dataclass
 class History:
-    """What one GPU has been told, and by that alone what must hold: an oracle that knows no table of states."""
+    """The news about one GPU, and what must follow from it. It does not use the state machine's table."""
 
     healthy: bool | None = None
     answers: list[Answer] = field(default_factory=list)

@@ -291,6 +291,40 @@ async def test_looks_come_one_after_the_other(watched: Watched, monkeypatch: pyt
     assert [reading.problem for reading in watched.readings] == ["", ""]
 
 
+# A kubelet that starts
+
+
+async def test_the_record_of_a_life_is_delivered_once_to_those_who_wait_for_it(watched: Watched) -> None:
+    watched.directory.replace(record("a"))
+    for life in (FIRST_LIFE, NEXT_LIFE):
+        watched.directory.life = life
+        for _ in range(2):
+            await watched.watch.of_this_life()
+            assert watched.readings[-1].life == life
+    assert len(watched.readings) == 2
+
+
+async def test_a_torn_record_counts_as_delivered(watched: Watched) -> None:
+    watched.directory.replace(b"{")
+    for _ in range(2):
+        await watched.watch.of_this_life()
+    assert len(watched.readings) == 1
+
+
+async def test_who_waits_for_the_record_does_not_wait_for_a_disk_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched, disk = Watched(tmp_path, record_wait=0.01), HangingDisk(monkeypatch)
+    async with asyncio.timeout(10):
+        await watched.watch.of_this_life()
+    assert disk.begun.is_set()
+    assert watched.readings == []
+    disk.free.set()
+    await until(lambda: not watched.watch._worker.busy)
+    await watched.watch.of_this_life()
+    assert [reading.problem for reading in watched.readings] == [""]
+
+
 # Changes
 
 
@@ -399,6 +433,7 @@ class Doubts:
             ask=self._did("List"),
             resend=lambda: self._do("resend"),
             look=self._look,
+            settled=lambda: None,
             settings=SETTINGS,
         )
 

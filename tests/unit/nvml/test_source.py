@@ -25,7 +25,9 @@ def chosen(node: GpuNode, view: NvmlView | None, *entries: dict, known: frozense
     document = Document(resources=tuple(parse_resource(e, path="resources") for e in entries))
     scanner = Scanner(node.roots)
     return select(
-        document, scanner.scan(document, drivers={"nvml": opener(view, document)}, known=known), exists=scanner.exists
+        document,
+        scanner.scan(document, drivers={"nvml": opener(view, document)}, known=known),
+        dev=scanner.device_nodes(),
     )
 
 

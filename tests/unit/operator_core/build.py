@@ -53,7 +53,7 @@ def pod(on: str = "node-1", *, pool: str = "default", age: float = 1800, ready: 
 
 
 def inventory(on: str = "node-1", *, heard: float = 10, owner: str = "uid-lab", **status: Any) -> InventoryView:
-    """One that serves a healthy /dev/kvm, unless `status` says else."""
+    """An inventory of one healthy /dev/kvm. Fields in `status` replace those of its status."""
     given = {
         "poolName": "default",
         "podResources": "Available",

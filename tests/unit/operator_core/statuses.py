@@ -43,7 +43,7 @@ GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-{profile}"
 
 
 def strict(schema: Any) -> Any:
-    """The schema as the API server means it: what is not declared would be dropped."""
+    """The schema, which now refuses undeclared fields. The API server would drop them."""
     if isinstance(schema, dict):
         closed = {k: strict(v) for k, v in schema.items()}
         if "properties" in schema and schema.get("type") == "object":
@@ -66,7 +66,7 @@ def status(
     unchecked: tuple[str, ...] = (),
     **seen: Any,
 ) -> dict[str, Any]:
-    """The status; pods and inventories are on the current template and configuration unless they say else.
+    """The status. Pods and inventories have the current template and configuration, unless they name others.
 
     `found`: the spec in force, or why none is; `rejected`: the present generation, beside a spec in force.
     """
@@ -118,7 +118,7 @@ def message(found: dict[str, Any], kind: str) -> str:
 
 
 def fleet(serving: int, *, waiting: int = 0, node_age: float = 3600, **waiting_pod: Any) -> dict[str, Any]:
-    """Nodes of which the first ones serve; the others have a pod as said."""
+    """Nodes: `serving` of them serve, `waiting` of them have the pod of `waiting_pod`."""
     names = [f"node-{i:04}" for i in range(serving + waiting)]
     return {
         "nodes": tuple(node(name, age=node_age) for name in names),

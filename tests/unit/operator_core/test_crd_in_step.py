@@ -42,7 +42,7 @@ ON_PURPOSE = {
     # a preset is expanded before the entry is parsed, and may bring the devices
     ".preset: one side only",
     ": required ['devices', 'name'], in the CRD ['name']",
-    # matchFields need values, matchExpressions may go without
+    # matchFields need values, matchExpressions do not
     ".nodeSelectorTerms[].matchFields[]: required ['key', 'operator'], in the CRD ['key', 'operator', 'values']",
 }
 

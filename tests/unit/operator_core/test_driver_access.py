@@ -27,7 +27,7 @@ def template(*resources: dict[str, Any], settings: RenderSettings = SETTINGS, **
 
 
 def added(*resources: dict[str, Any], **agent: Any) -> dict[str, Any]:
-    """What the pod has that an agent for /dev/kvm has not, and what it lacks, by field; names stand for lists."""
+    """Fields in which the pod differs from the pod of an agent for /dev/kvm. None: the pod lacks the field."""
     plain, rich = flat(template(entry())), flat(template(*resources, **agent))
     return {key: rich.get(key) for key in rich.keys() | plain.keys() if rich.get(key) != plain.get(key)}
 

@@ -77,7 +77,7 @@ def test_the_message_of_accepted_has_the_warnings():
 
 
 def after_a_rejected_edit(found: Spec, **seen: Any) -> dict[str, Any]:
-    """The status of an object of which `found` is in force when an edit was rejected."""
+    """The status after an edit was rejected, while `found` is in force."""
     return status(found, rejected=WRONG, nodes=(node(),), pods=(pod(),), generation=2, **seen)
 
 

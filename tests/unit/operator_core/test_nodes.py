@@ -119,7 +119,7 @@ def test_the_newest_pod_that_is_not_being_deleted_counts():
     ("name", "problem"),
     [("no file found", False), ("one of two resources not found", False), ("driver not loaded", True)],
 )
-def test_a_node_without_the_hardware_is_no_problem_and_one_without_its_driver_is(name: str, *, problem: bool):
+def test_a_missing_driver_is_a_problem_and_missing_hardware_is_not(name: str, *, problem: bool):
     assert report(**CAUSES[name][0]).problem == problem
 
 

@@ -8,10 +8,13 @@ from device_operator.status.notices import Notice, health_transitions, transitio
 from device_operator.status.observed import InventoryView
 from unit.operator_core.build import (
     KVM,
+    counts,
     device,
     inventory,
+    node,
+    pod,
 )
-from unit.operator_core.statuses import CRASH, WRONG, fleet, status
+from unit.operator_core.statuses import CRASH, WRONG, conditions, fleet, status
 
 
 def notices(old: dict[str, Any], new: dict[str, Any]) -> list[tuple[str, str]]:
@@ -85,3 +88,60 @@ def test_a_new_unhealthy_device_gives_one_event_whose_key_stays():
     assert first.key == again.key
     later = inventory(devices=[device("a", health="Unhealthy", since="2026-05-09T00:00:00Z"), device("b")])
     assert health_transitions([], [later])[0].key != first.key
+
+
+def broken(*ids: str, reason: str = "SimulatedFault") -> list[dict[str, Any]]:
+    return [device(i, health="Unhealthy", reason=reason) for i in ids]
+
+
+def many(number: int) -> list[str]:
+    return [f"d{i:02}" for i in range(number)]
+
+
+def test_many_devices_of_one_reason_share_an_event_and_one_of_another_has_its_own():
+    good = inventory(devices=[device(i) for i in (*many(30), "x")])
+    bad = inventory(devices=[*broken(*many(30)), *broken("x", reason="Missing")])
+    summary, single = health_transitions([good], [bad])
+    assert (summary.type, summary.reason) == ("Warning", "DeviceUnhealthy")
+    assert summary.message.startswith("30 devices are Unhealthy: SimulatedFault on node node-1: ")
+    assert f"{KVM} x on node" in single.message
+    assert summary.kind != single.kind
+    (again,) = health_transitions([inventory(devices=broken(*many(30)))], [good])
+    assert (again.type, again.reason) == ("Normal", "DeviceHealthy")
+
+
+def test_a_planned_change_is_one_normal_event():
+    """Eight devices are renamed, three of them are held."""
+    old = inventory(devices=[device(i) for i in many(8)])
+    held = broken("d00", "d01", "d02", reason="Draining")
+    renamed = [device(f"n{i}", health="Unhealthy", reason="HeldAs") for i in range(3)]
+    new = inventory(devices=[*held, *renamed, *(device(f"n{i}") for i in range(3, 8))])
+    (notice,) = health_transitions([old], [new])
+    assert (notice.type, notice.reason) == ("Normal", "DevicesChanged")
+    assert "3 devices Draining, 3 devices HeldAs" in notice.message
+    freed = inventory(devices=[device(f"n{i}") for i in range(8)])
+    (notice,) = health_transitions([new], [freed])
+    assert (notice.type, notice.reason) == ("Normal", "DevicesChanged")
+    assert health_transitions([new], [new]) == ()
+
+
+def test_a_device_that_breaks_while_it_is_withheld_is_told():
+    withheld = inventory(devices=broken("a", "b", reason="HeldAs"))
+    bad = inventory(devices=[*broken("a", reason="Missing"), *broken("b", reason="HeldAs")])
+    (notice,) = health_transitions([withheld], [bad])
+    assert (notice.type, notice.reason) == ("Warning", "DeviceUnhealthy")
+    assert "Missing" in notice.message
+
+
+def test_planned_devices_do_not_make_an_object_degraded():
+    devices = [device("a"), *broken("b", reason="HeldAs"), *broken("c", reason="Draining")]
+    found = status(
+        nodes=(node(),), pods=(pod(),), inventories=(inventory(devices=devices, resources=[counts(KVM, 3, 1)]),)
+    )
+    assert conditions(found)["Degraded"][0] == "False"
+
+
+def test_the_first_status_of_an_object_whose_agents_start_is_no_warning():
+    found = status(nodes=(node(),), pods=(pod(ready=False, age=1),))
+    assert conditions(found)["Ready"][0] == "False"
+    assert notices({}, found) == [("Normal", "Accepted")]

@@ -151,7 +151,7 @@ def test_an_entry_with_a_preset_and_fields_has_both(preset: str, own: dict[str, 
     assert isinstance(expanded, dict)
     assert leaves(expanded) == {**leaves(base), **leaves({"name": "nvidia.com/gpu", **own})}
     assert base == untouched  # the catalogue is shared by all objects
-    spec({"resources": [{"name": "nvidia.com/gpu", "preset": preset, **own}]})  # refuses by the contract's check
+    spec({"resources": [{"name": "nvidia.com/gpu", "preset": preset, **own}]})  # raises if it has a mistake
 
 
 def leaves(fields: Any, path: str = "") -> dict[str, Any]:

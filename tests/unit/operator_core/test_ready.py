@@ -21,7 +21,7 @@ from unit.operator_core.build import (
 from unit.operator_core.statuses import CRASH, GPU, READY_BEFORE, conditions, fleet, message, status
 
 
-def test_no_node_is_ready_with_a_reason():
+def test_without_nodes_the_object_is_ready_with_a_reason():
     found = status(pools({"name": "edge", "nodeSelector": {"hardware": "edge"}}), nodes=(node(),))
     assert conditions(found)["Ready"] == ("True", "NoNodes")
     assert conditions(found)["Progressing"] == ("False", "NoNodes")
@@ -29,7 +29,7 @@ def test_no_node_is_ready_with_a_reason():
     assert found["pools"][0]["message"] == "no node matches"
 
 
-def test_no_device_is_ready_with_a_reason():
+def test_without_devices_the_object_is_ready_with_a_reason():
     empty = inventory(resources=[counts(devices=0)], devices=[])
     found = status(nodes=(node(),), pods=(pod(),), inventories=(empty,))
     assert conditions(found)["Ready"] == ("True", "NoDevices")
@@ -59,7 +59,7 @@ def test_ready_refers_to_degraded_if_a_driver_shows_no_devices():
         ("10%", 18, 2, True),
         (1, 2, 1, True),
         (2, 1, 2, True),
-        (2, 0, 2, False),  # nothing at all is served: the tolerance is no licence for that
+        (2, 0, 2, False),  # no node is served: maxUnavailable does not allow that
         (1, 0, 1, False),
     ],
 )
@@ -112,7 +112,7 @@ def test_the_first_node_of_an_empty_pool_does_not_end_ready():
         ({"age": 10, "waiting_reason": "ErrImagePull"}, False),
     ],
 )
-def test_once_true_only_a_node_with_a_fault_ends_ready(waiting_pod: dict[str, Any], *, ready: bool):
+def test_after_ready_is_true_only_a_node_with_a_fault_makes_it_false(waiting_pod: dict[str, Any], *, ready: bool):
     seen = fleet(2, waiting=1, **waiting_pod)
     assert (conditions(status(**seen, previous=READY_BEFORE))["Ready"][0] == "True") == ready
     assert conditions(status(**seen))["Ready"][0] == "False"

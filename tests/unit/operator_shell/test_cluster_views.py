@@ -7,9 +7,14 @@ from typing import Any
 import pytest
 from device_agent.contract.inventory import InventoryDevice, InventoryResource, InventoryStatus
 from device_agent.contract.reasons import DeviceHealth
+from device_agent.contract.status import read_config_status
 from device_operator.cluster import views
 from device_operator.cluster.apply import RESTARTED_AT, wanted_from
 from device_operator.cluster.cache import ClusterCache
+from device_operator.render.manifests import RenderSettings, render
+from device_operator.spec.model import ConfigRef
+from device_operator.spec.parsing import parse_spec
+from device_operator.spec.placement import matches
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NODE: dict[str, Any] = {
@@ -118,6 +123,46 @@ def test_unknown_fields_of_a_newer_agent_are_ignored() -> None:
     assert views.inventory(newer, None, now=NOW).status == views.inventory(INVENTORY, None, now=NOW).status
 
 
+def test_words_that_only_a_newer_agent_knows_cost_nothing_else() -> None:
+    devices = [
+        {"id": "a", "resource": "r", "health": "Sleeping", "reason": "NotKnownHere", "offered": False},
+        {"id": "b", "resource": "r", "health": "Healthy", "identity": "Fuzzy"},
+    ]
+    resources = [{"name": "r", "devices": 2, "healthy": 1, "reason": "NotKnownHere", "withheld": 1}]
+    newer = changed(INVENTORY, devices=devices, resources=resources, podResources="Perhaps", summary={"withheld": 1})
+    found = views.inventory(newer, None, now=NOW)
+    assert found.unreadable == ""
+    assert found.status is not None
+    assert [(d.id, d.health, d.reason) for d in found.status.devices] == [
+        ("a", DeviceHealth.UNKNOWN, "NotKnownHere"),
+        ("b", DeviceHealth.HEALTHY, ""),
+    ]
+    assert (found.status.resources[0].reason, found.status.pod_resources) == ("NotKnownHere", None)
+
+
+def test_an_older_agent_leaves_out_what_it_does_not_know() -> None:
+    raw = copy.deepcopy(INVENTORY)
+    raw["status"] = {"resources": [{"name": "r", "devices": 1, "healthy": 1}], "devices": [{**LEAST}]}
+    found = views.inventory(raw, None, now=NOW)
+    assert found.unreadable == ""
+    assert found.status is not None
+    assert (found.status.totals.devices, found.status.totals.healthy) == (1, 1)
+    assert (found.status.resources[0].entry_name, found.status.observed_config_hash) == ("r", "")
+    assert [d.id for d in found.status.devices] == ["a"]
+
+
+LEAST = {"id": "a", "resource": "r", "health": "Healthy"}
+
+
+def test_conditions_are_read_from_a_status_whose_lists_are_not_understood() -> None:
+    """After a return to an older operator: what was told and when must not be forgotten."""
+    ready = {"type": "Ready", "status": "True", "reason": "NotKnownHere", "message": "", "lastTransitionTime": "t"}
+    raw = {"acceptedGeneration": 4, "conditions": [ready], "nodes": [{"name": "n", "state": "Dreaming"}]}
+    found = read_config_status(raw)
+    assert (found.accepted_generation, found.nodes) == (4, ())
+    assert found.by_type["Ready"].last_transition_time == "t"
+
+
 def test_a_heartbeat_is_seen_when_it_moves() -> None:
     later = NOW + timedelta(minutes=1)
     first = views.inventory(INVENTORY, None, now=NOW)
@@ -140,7 +185,7 @@ def test_a_new_leader_sees_the_age_of_a_report() -> None:
 
 def test_only_news_enqueues_a_pass() -> None:
     def told(raw: dict[str, Any], *, after: float) -> list[str]:
-        """Who is enqueued by `raw`, so long after the first report."""
+        """The names that `raw` enqueues if it comes that long after the first report."""
         enqueued: list[str] = []
         clock = [NOW]
         cache = ClusterCache(
@@ -226,3 +271,26 @@ def test_an_update_keeps_foreign_metadata_and_replaces_the_spec() -> None:
         "metadata": {"annotations": {"hash": "new", RESTARTED_AT: "then"}},
         "spec": {"containers": ["agent"]},
     }
+
+
+def test_what_a_daemonset_runs_is_read_from_its_selector_and_annotation() -> None:
+    given = {"name": "edge", "nodeSelector": {"hw": "edge"}, "serves": ["example.com/b"]}
+    resources = [{"name": f"example.com/{n}", "devices": [{"simulated": {"count": 1}}]} for n in "ab"]
+    spec = parse_spec({"metadata": {"name": "lab"}, "spec": {"resources": resources, "nodePools": [given]}})
+    settings = RenderSettings(namespace="n", agent_image="example.com/a:1")
+    (body,) = [m.body for m in render(ConfigRef("lab", "u"), spec, settings) if m.kind == "DaemonSet"]
+    raw = {**copy.deepcopy(body), "metadata": {**body["metadata"], "uid": "uid"}}
+
+    def runs() -> Any:
+        view = views.daemonset(raw, None).daemonset
+        assert view is not None
+        return view.runs
+
+    found = runs()
+    assert (found.name, found.serves) == ("edge", ("example.com/b",))
+    for labels, wanted in (({"hw": "edge"}, True), ({"hw": "core"}, False)):
+        seen = copy.deepcopy(NODE)
+        seen["metadata"]["labels"] = {"kubernetes.io/os": "linux", **labels}
+        assert matches(found, views.node(seen, None)) is wanted
+    raw["metadata"]["annotations"]["device-operator.io/serves"] = "{"
+    assert runs() is None

@@ -10,7 +10,7 @@ from prometheus_client import generate_latest
 
 def test_devices_are_counted_by_pool_resource_and_health_until_the_object_is_gone() -> None:
     seen = Telemetry()
-    # the agent goes on offering what it does not know, and counts it as healthy
+    # the agent still offers a device of unknown health, and counts it as healthy
     resource = InventoryResource(name="r", devices=4, healthy=3, unknown=1, capacity=8, allocated=3)
     statuses = [InventoryStatus(pool_name="p", resources=(resource,))] * 2
     ready = ConfigCondition(

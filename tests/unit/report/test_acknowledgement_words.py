@@ -7,7 +7,7 @@ from device_agent.contract.document import HealthRules
 from device_agent.contract.times import since_text
 from device_agent.report.acknowledgement import Acknowledgement
 from unit.health import news
-from unit.health.gpus import Gpus, gpu
+from unit.health.gpus import Gpus
 from unit.health.test_acknowledgement_answers import SECOND, failing
 from unit.table.samples import NAME, Steps, resource, unit
 
@@ -57,7 +57,7 @@ def test_a_later_failure_replaces_the_reply(gpus: Gpus, acknowledgement: Acknowl
 
 
 def test_a_list_that_changes_while_an_acknowledgement_is_read_is_sent() -> None:
-    """The inventory is read every now and then, annotated or not; what else was due by then must not be lost."""
+    """Reading an empty annotation may change a list, because time has passed. The change must be sent."""
     steps = Steps(resource(health=HealthRules(removal_grace_seconds=60)))
     steps.now = time.monotonic() - 600
     told: list[frozenset[str]] = []

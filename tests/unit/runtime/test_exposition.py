@@ -77,7 +77,7 @@ def test_label_values_and_numbers_come_through_whole(values: dict[str, float]) -
     for label, value in values.items():
         family.add((label,), value)
     text = written(family)
-    # the parser splits at every line break that Python knows; the format, and Prometheus, at newlines alone
+    # the parser splits at all line breaks of Python; the format and Prometheus split only at newlines
     assert len(text.rstrip("\n").split("\n")) == 2 + len(values)
     if all(len(label.splitlines()) <= 1 and label == label.strip() for label in values):
         assert samples(text) == {key("m", of=label): value for label, value in values.items()}

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from device_agent.contract.inventory import Identity
 from device_agent.kubelet import sockets
-from device_agent.kubelet.podresources import holders
+from device_agent.kubelet.podresources import listing
 from device_agent.kubelet.proto import podresources_pb2 as pr
 from device_agent.report.api_client import ApiCallError, ApiServer
 from device_agent.report.transitions import Transitions
@@ -104,7 +104,7 @@ def test_a_kubelet_life_ends_with_its_socket(folder: Path) -> None:
 # Holders
 
 
-def test_holders_of_our_resources_are_collected_over_numa_nodes_containers_and_pods() -> None:
+def test_holders_are_collected_over_numa_nodes_containers_and_pods() -> None:
     def container(name: str, **ids: list[str]) -> pr.ContainerResources:
         return pr.ContainerResources(
             name=name,
@@ -122,7 +122,9 @@ def test_holders_of_our_resources_are_collected_over_numa_nodes_containers_and_p
         ]
     )
     a, b = Holder("n", "a", "x"), Holder("n", "b", "y")
-    assert holders(answer, ours=lambda name: name.startswith("ours")) == {"ours/r": {"1": (a,), "2": (a, b)}}
+    told = listing(answer)
+    assert told.holders == {"ours/r": {"1": (a,), "2": (a, b)}, "theirs/r": {"1": (a,)}}
+    assert told.pods == {("n", "a"), ("n", "b")}
 
 
 # Settings

@@ -186,7 +186,7 @@ async def test_after_any_failed_call_nothing_is_lost_and_a_working_disk_gets_eve
     for_ever: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(os, "fsync", lambda _handle: None)  # hundreds of lives; that it is called is seen elsewhere
+    monkeypatch.setattr(os, "fsync", lambda _handle: None)  # hundreds of runs; other tests check that it is called
     calls = await calls_of(tmp_path / "counted", section, before, new)
     assert calls > 20
     for at in range(1, calls + 1):

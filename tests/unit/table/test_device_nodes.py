@@ -288,6 +288,17 @@ def test_a_node_that_two_of_our_devices_have_tells_of_neither():
     assert steps.seen() == {"one": True, "two": False}
 
 
+def test_a_device_found_in_another_plugins_answer_stays_found_when_nodes_are_numbered_anew():
+    steps = plugged(CARD)
+    steps.record(foreign(nodes=("/dev/dri/card0",)))
+    moved = dataclasses.replace(CARD, own_nodes={"/dev/dri/card1": "char/226:1"})
+    steps.scan(moved, adapter("new", {"/dev/dri/card0": "char/226:0"}))
+    assert steps.seen() == {"card": False, "new": False}
+    steps.record()
+    steps.settle()
+    assert steps.seen() == {"card": True, "new": True}
+
+
 def test_an_answer_without_a_note_under_our_own_id_blocks_its_own_device_not():
     """Such as of an agent that wrote none."""
     steps = plugged(CARD, adapter("AAA", USB0))

@@ -140,7 +140,7 @@ class Node(RuleBasedStateMachine):
         self.told = now
         for of_name in (self.kubelet, self.writing):
             for name in of_name.keys() - now.keys():
-                del of_name[name]  # its server ends, and the kubelet takes all of it for unhealthy
+                del of_name[name]  # its server ends, and the kubelet marks all its devices unhealthy
         for name, ids in self.kubelet.items():
             assert not any(ids[i] for i in ids.keys() - now[name].keys()), "dropped before it was told as unhealthy"
         for name, listed in self.writing.items():

@@ -1,8 +1,8 @@
 """The time of each step grows at most with the number of ids: a blocked loop admits no pod.
 
-Counted are the instructions that Python executes, not the time: the same on every machine. Comparisons of ids inside
-sets, tuples and sorts count as well, as the ids are of a class that compares in Python. They come in order, so that
-a sort is linear, too.
+The tests count the instructions that Python executes, not the time, so the result is the same on every machine. The ids
+are of a class that compares in Python: comparisons inside sets, tuples and sorts count too. The ids come in order, so a
+sort is linear.
 """
 
 import sys

@@ -301,3 +301,13 @@ def test_what_the_record_alone_shows_is_listed_though_list_has_never_answered(*,
     steps.record()
     steps.list(None)
     assert steps.seen() == {"a": True, "gone": False}, "nothing goes without List"
+
+
+def test_a_name_that_is_listed_for_its_own_ids_has_those_of_another_object_from_the_start():
+    """The kubelet takes ids that a list lacks for dropped."""
+    grants = given(unit("a", replicas=2), ids=("a",)) + given(unit("a", replicas=2), ids=("a::1",), owner=ANOTHER)
+    steps = Steps(resource(OTHER))
+    steps.record(*grants)
+    steps.list(shown(grants))
+    steps.scan()
+    assert steps.seen() == {"a": False, "a::1": False}
