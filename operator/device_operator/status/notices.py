@@ -87,9 +87,9 @@ def _needs_none(condition: ConfigCondition, *, earlier: ConfigCondition | None, 
 def health_transitions(old: Iterable[InventoryView], new: Iterable[InventoryView]) -> tuple[Notice, ...]:
     """Events for the devices whose health changed between two observations of an object's inventories.
 
-    Up to `MAX_NAMED` devices of one reason get an Event each; more of them share one. Devices that are withheld by plan,
-    or offered again after that, share one Normal Event. A device that is seen for the first time is told
-    if it is Unhealthy. A device that is not listed is not told: the list may be incomplete.
+    Up to `MAX_NAMED` devices of one reason get an Event each; more of them share one. Devices that are withheld by
+    plan, or offered again after that, share one Normal Event. A device that is seen for the first time is told if it is
+    Unhealthy. A device that is not listed is not told: the list may be incomplete.
     """
     before = {inventory.name: inventory for inventory in old}
     groups: defaultdict[tuple[DeviceHealth, str], list[_Change]] = defaultdict(list)

@@ -440,5 +440,6 @@ class EventReason(Word):
     DEVICE_UNKNOWN = "DeviceUnknown", "The last check of a device gave no answer; the message has the reason."
     DEVICES_CHANGED = (
         "DevicesChanged",
-        "A planned change: devices are withheld (Draining, HeldAs, Cordoned) or offered again. The message has the numbers.",
+        "A planned change: devices are withheld (Draining, HeldAs, Cordoned) or offered again. The message has the "
+        "numbers.",
     )
