@@ -137,4 +137,4 @@ class Telemetry:
             ):
                 for key, count in tally.items():
                     family.add_metric([name, *key], count)
-        yield from (conditions, nodes, devices, capacity, allocated)
+        yield from (conditions, nodes, devices, withheld, capacity, allocated)

@@ -176,7 +176,7 @@ def test_an_object_that_could_not_be_written_is_reported():
 def test_devices_without_an_answer_degrade_and_are_not_counted_as_healthy():
     silent = [device(n, health="Unknown", reason="DriverHangs", message="NVML hangs") for n in ("a", "b")]
     seen = fleet(2)
-    seen["inventories"] = (inventory("node-0000", resources=[counts(devices=3)], devices=[*silent, device("c")]),
+    seen["inventories"] = (inventory("node-0000", resources=[counts(devices=3, healthy=1, unknown=2)], devices=[*silent, device("c")]),
                            inventory("node-0001"))  # fmt: skip
     found = status(**seen)
     assert conditions(found)["Degraded"] == ("True", "DevicesUnknown")
