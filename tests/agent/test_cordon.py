@@ -64,7 +64,7 @@ def test_a_cordoned_device_is_given_to_no_new_pod_until_the_cordon_is_gone(
     assert device["allocatedTo"] == [{"namespace": "default", "pod": "holder", "container": "main"}]
     summary = api.objects[INVENTORY]["status"]["summary"]
     assert (summary["healthy"], summary["unhealthy"], summary["withheld"]) == (3, 0, 1)
-    assert agent.said("device withheld", device=held)["reason"] == "Cordoned"
+    assert agent.wait_said("device withheld", device=held)["reason"] == "Cordoned"
     kubelet.delete("holder")
     for number in range(2):
         kubelet.admit(f"pod{number}", WIDGET, 1)
@@ -134,11 +134,10 @@ def test_a_cordon_counts_for_another_object_that_has_the_hardware_too(
 ) -> None:
     """The second object only observes, so both serve the hardware at once."""
     serving(node, start, kubelet, api)
-    node.configure(document(files(GADGET, "/dev/widget*", ownership="None")))
-    observer = reporting(start, api, env=LAB)
-    until(lambda: len(kubelet.healthy(GADGET)) == 3, what="observed")
-    node.configure(document(files(WIDGET, "/dev/widget*")))
-    assert observer
+    config = node.root / "lab.json"
+    config.write_text(json.dumps(document(files(GADGET, "/dev/widget*", ownership="None"))))
+    start("--report=api", f"--api-server={api.url}", f"--config={config}", env=LAB)
+    kubelet.wait_for(GADGET, 3)
     cordon(api, (FIRST, "recall"))
     until(lambda: set(withheld(api, "lab.node-1").values()) == {"Cordoned"}, what="the observer's")
     (device,) = [d for d in told(api, "lab.node-1").values() if "withheld" in d]

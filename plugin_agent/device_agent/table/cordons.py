@@ -32,7 +32,8 @@ class Cordon:
     """One cordon, as the node store keeps it.
 
     `config`: name of the DevicePluginConfig through which it was set. `id`: as in the inventory's spec, or `cordon[2]`
-    for a rule of the configuration. `hardware`: the sysfs paths that it means.
+    for a rule of the configuration. `hardware`: the sysfs paths that it means. The first item of a file has no id: it
+    ends what files of earlier objects of that name say.
     """
 
     config: str
@@ -73,7 +74,7 @@ class Cordons:
     @property
     def kept(self) -> tuple[Cordon, ...]:
         """What the node store keeps."""
-        return (*self.own, *self.ruled)
+        return (Cordon(self.config, ""), *self.own, *self.ruled)
 
     @property
     def spec(self) -> tuple[InventoryCordon, ...]:
@@ -88,12 +89,15 @@ class Cordons:
 
     def restored(self, kept: Iterable[Cordon]) -> "Cordons":
         """With what an earlier process of this object kept, until the inventory is read."""
-        own = tuple(replace(cordon, config=self.config) for cordon in kept if not cordon.by_rule)
+        own = tuple(replace(cordon, config=self.config) for cordon in kept if cordon.id and not cordon.by_rule)
         return self if self.told or not own else replace(self, own=own)
 
     def learnt(self, others: Iterable[Cordon]) -> "Cordons":
-        """With what other objects' agents keep. An earlier object of the same name is this one, made anew."""
-        others = tuple(others)
+        """With what other objects' agents keep, the file written last at the end.
+
+        An earlier object of the same name is this one, made anew.
+        """
+        others = _latest(others)
         theirs = tuple(cordon for cordon in others if cordon.config != self.config)
         after = self if self.own else self.restored(c for c in others if c.config == self.config)
         return after if theirs == self.others else replace(after, others=theirs)
@@ -136,7 +140,7 @@ class CordonIndex:
     def __init__(self, cordons: Cordons) -> None:
         self._places: Places[str, str] = Places()
         self._all = ""
-        for cordon in cordons.kept:
+        for cordon in (*cordons.own, *cordons.ruled):
             text = _text(cordon)
             if cordon.id == ALL_DEVICES and not cordon.by_rule:
                 self._all = text
@@ -188,6 +192,17 @@ class _Names:
                 return cordon.hardware
             return tuple(sorted(paths.union(cordon.hardware)))[:MAX_PATHS]
         return tuple(sorted(paths))
+
+
+def _latest(cordons: Iterable[Cordon]) -> tuple[Cordon, ...]:
+    """Of each object's name, what the last file says."""
+    found: dict[str, list[Cordon]] = {}
+    for cordon in cordons:
+        if cordon.id:
+            found.setdefault(cordon.config, []).append(cordon)
+        else:
+            found[cordon.config] = []
+    return tuple(cordon for of_one in found.values() for cordon in of_one)
 
 
 def _text(cordon: Cordon, *, through: str = "") -> str:
