@@ -229,6 +229,8 @@ class Agent:
                 metrics=self._metrics,
                 ordered=self._ordered,
                 cordoned=self._cordoning.wanted,
+                others=self._cordoning.objects,
+                deleted=self._cordoning.drop,
             )
             if options.api
             else None

@@ -85,7 +85,7 @@ def test_a_cordon_survives_a_killed_agent_while_the_api_server_is_away(
     (held,) = kubelet.held(WIDGET)
     cordon(api, (held, "recall"))
     kubelet.wait_for(WIDGET, 2)
-    until(lambda: kept(node, EDGE) == {held}, what="on the node's disk")
+    until(lambda: kept(node, EDGE) == {held, ""}, what="on the node's disk")
     first.kill()
     until(lambda: not kubelet.healthy(WIDGET), what="the kubelet saw it go")
     api.down = True
@@ -94,7 +94,7 @@ def test_a_cordon_survives_a_killed_agent_while_the_api_server_is_away(
     api.objects[INVENTORY]["spec"]["cordoned"] = []  # an admin took it away meanwhile
     api.down = False
     kubelet.wait_for(WIDGET, 3)
-    until(lambda: kept(node, EDGE) == set(), what="gone from the node's disk")
+    until(lambda: kept(node, EDGE) == {""}, what="gone from the node's disk")
 
 
 def test_an_inventory_that_is_made_anew_has_the_cordons(
@@ -118,7 +118,7 @@ def test_an_object_that_is_made_anew_has_the_cordons_of_its_predecessor(
     first = serving(node, start, kubelet, api)
     cordon(api, (FIRST, "recall"))
     kubelet.wait_for(WIDGET, 2)
-    until(lambda: kept(node, EDGE) == {FIRST}, what="on the node's disk")
+    until(lambda: kept(node, EDGE) == {FIRST, ""}, what="on the node's disk")
     first.terminate()
     del api.objects[INVENTORY]  # deleted with its owner
     reporting(start, api, env={**EDGE, "CONFIG_UID": LAB["CONFIG_UID"]})
@@ -144,6 +144,20 @@ def test_a_cordon_counts_for_another_object_that_has_the_hardware_too(
     assert "edge" in device["message"]
     cordon(api)
     until(lambda: withheld(api, "lab.node-1") == {}, what="given back")
+
+
+def test_a_cordon_ends_with_its_object(node: Node, start: Start, kubelet: Kubelet, api: ApiServer) -> None:
+    """Nobody could take it away: the inventory that had it is gone."""
+    first = serving(node, start, kubelet, api)
+    cordon(api, (FIRST, "recall"))
+    until(lambda: kept(node, EDGE) == {FIRST, ""}, what="on the node's disk")
+    first.terminate()
+    node.configure(document(files(GADGET, "/dev/widget*")))
+    reporting(start, api, env=LAB)
+    assert FIRST not in kubelet.wait_for(GADGET, 2)
+    until(lambda: withheld(api, "lab.node-1") == {FIRST: "Cordoned"}, what="it counts while the object exists")
+    del api.objects[INVENTORY]
+    kubelet.wait_for(GADGET, 3)
 
 
 def test_all_that_an_object_serves_is_cordoned_with_every_replica(

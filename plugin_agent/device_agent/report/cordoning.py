@@ -27,6 +27,16 @@ class Cordoning:
         """The cordons of an inventory that is created anew."""
         return self._table.cordons.spec
 
+    def objects(self) -> tuple[str, ...]:
+        """The other DevicePluginConfigs whose cordons count on this node, or would if they still existed."""
+        return self._table.cordons.objects
+
+    def drop(self, deleted: frozenset[str]) -> None:
+        """Takes those of `objects` that were deleted."""
+        if deleted != self._table.cordons.deleted:
+            logger.info("cordons of deleted objects end", extra={"objects": ",".join(sorted(deleted)) or "-"})
+            self._changed(self._table.drop_cordons(deleted, now=time.monotonic(), wall=datetime.now(tz=UTC)))
+
     def read(self, cordoned: tuple[InventoryCordon, ...]) -> None:
         """Takes `spec.cordoned`. Nothing happens if it is as before."""
         before = self._table.cordons

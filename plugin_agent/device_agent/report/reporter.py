@@ -23,6 +23,7 @@ from device_agent.runtime.worker import Worker, WorkerBusyError
 logger = logging.getLogger(__name__)
 
 PLURAL: Final = "nodedeviceinventories"
+_LOOKS: Final = 3
 ACKNOWLEDGE: Final = f"{names.GROUP}/acknowledge"
 """Annotation of the inventory: `<device id>=<since>[,...]`, failures that an admin says are over."""
 
@@ -67,6 +68,21 @@ def read(server: ApiServer, identity: AgentIdentity) -> Orders:
     return _orders(server.request("GET", f"/apis/{names.API_VERSION}/{PLURAL}/{identity.inventory_name}"))
 
 
+def absent(server: ApiServer, inventory: str) -> bool:
+    """Whether an inventory does not exist. Blocking.
+
+    Raises:
+        ApiCallError: not known.
+    """
+    try:
+        server.request("GET", f"/apis/{names.API_VERSION}/{PLURAL}/{inventory}")
+    except ApiCallError as error:
+        if error.status != 404:
+            raise
+        return True
+    return False
+
+
 def _orders(inventory: Any) -> Orders:
     """What cannot be read is left out: the API server has checked the object."""
     acknowledgement = ""
@@ -82,7 +98,8 @@ class Reporter:
     """Writes the inventory for as long as it runs. `build`: the status of now.
 
     `ordered` gets what admins have written, from each answer and from reads between. `cordoned`: the cordons of an
-    inventory that is created anew.
+    inventory that is created anew. `others`: DevicePluginConfigs whose cordons count here too; `deleted` gets those
+    whose inventory of this node was not there in `_LOOKS` reads: one that was deleted by hand comes back sooner.
     """
 
     def __init__(
@@ -95,12 +112,18 @@ class Reporter:
         metrics: Metrics,
         ordered: Callable[[Orders], None] = lambda _: None,
         cordoned: Callable[[], tuple[InventoryCordon, ...]] = tuple,
+        others: Callable[[], tuple[str, ...]] = tuple,
+        deleted: Callable[[frozenset[str]], None] = lambda _: None,
     ) -> None:
         self._server = server
         self._identity = identity
         self._build = build
         self._ordered = ordered
         self._cordoned = cordoned
+        self._others = others
+        self._deleted = deleted
+        self._absent: dict[str, int] = {}
+        """DevicePluginConfig -> reads in a row without its inventory."""
         self._settings = settings
         self._metrics = metrics
         self._worker = Worker("report")
@@ -129,6 +152,7 @@ class Reporter:
             read_at = self._read_at + settings.inventory_poll
             if time.monotonic() >= read_at:
                 await self._read()
+                await self._look_for_others()
                 continue
             due_at = min(self._written_at + settings.heartbeat, read_at)
             with contextlib.suppress(TimeoutError):
@@ -152,6 +176,20 @@ class Reporter:
             pass
         else:
             self._ordered(orders)
+
+    async def _look_for_others(self) -> None:
+        """Looks for the inventories of other objects whose cordons count here."""
+        others = self._others()
+        self._absent = {config: self._absent.get(config, 0) for config in others}
+        for config in others:
+            inventory = names.inventory_name(config, self._identity.node)
+            with contextlib.suppress(ApiCallError, TimeoutError, WorkerBusyError):
+                gone = await self._worker.call(
+                    lambda name=inventory: absent(self._server, name),  # type: ignore[misc]
+                    seconds=self._settings.report_deadline,
+                )
+                self._absent[config] = self._absent[config] + 1 if gone else 0
+        self._deleted(frozenset(config for config, reads in self._absent.items() if reads >= _LOOKS))
 
     async def _write(self, status: InventoryStatus) -> float:
         """Seconds until the next write may come."""

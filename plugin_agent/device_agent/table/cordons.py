@@ -59,6 +59,7 @@ class Cordons:
 
     `own`: of this object's inventory. `rules`: of its configuration; `ruled`: what these match. `others`: what other
     objects' agents keep. `told`: the inventory has been read, so what an earlier process kept no longer counts.
+    `deleted`: other objects that have no inventory of this node any more; their cordons count no longer.
     """
 
     config: str = ""
@@ -67,6 +68,7 @@ class Cordons:
     ruled: tuple[Cordon, ...] = ()
     others: tuple[Cordon, ...] = ()
     told: bool = False
+    deleted: frozenset[str] = frozenset()
 
     def __bool__(self) -> bool:
         return bool(self.own or self.ruled or self.others)
@@ -101,6 +103,15 @@ class Cordons:
         theirs = tuple(cordon for cordon in others if cordon.config != self.config)
         after = self if self.own else self.restored(c for c in others if c.config == self.config)
         return after if theirs == self.others else replace(after, others=theirs)
+
+    @property
+    def objects(self) -> tuple[str, ...]:
+        """The other DevicePluginConfigs that have cordons on this node."""
+        return tuple(sorted({cordon.config for cordon in self.others}))
+
+    def without(self, deleted: frozenset[str]) -> "Cordons":
+        """After a look for the inventories of `objects`."""
+        return self if deleted == self.deleted else replace(self, deleted=deleted)
 
     def ruled_by(self, rules: tuple[CordonRule, ...]) -> "Cordons":
         """With the rules of a new configuration."""
@@ -145,7 +156,7 @@ class CordonIndex:
             if cordon.id == ALL_DEVICES and not cordon.by_rule:
                 self._all = text
             self._add(cordon, text)
-        for cordon in cordons.others:
+        for cordon in (c for c in cordons.others if c.config not in cordons.deleted):
             self._add(cordon, _text(cordon, through=cordon.config))
 
     def __bool__(self) -> bool:

@@ -201,6 +201,11 @@ class DeviceTable:
         self._cordons = self._cordons.learnt(others)
         return self._settle(now=now, wall=wall)
 
+    def drop_cordons(self, deleted: frozenset[str], *, now: float, wall: datetime) -> frozenset[str]:
+        """Other objects that were deleted, all of them: nobody could take their cordons away."""
+        self._cordons = self._cordons.without(deleted)
+        return self._settle(now=now, wall=wall)
+
     def apply_listing(self, listing: Listing | None, *, begun: float, now: float, wall: datetime) -> frozenset[str]:
         """One answer of PodResources List, asked for at `begun`; it is eventually consistent. None: no answer, no id is
         dropped.

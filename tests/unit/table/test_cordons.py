@@ -209,6 +209,16 @@ def test_cordons_of_other_objects_count_by_hardware():
     assert learn(steps, Cordon("edge", "")) == {NAME}
 
 
+def test_cordons_of_a_deleted_object_no_longer_count():
+    steps = Steps()
+    steps.scan(unit("a"))
+    learn(steps, Cordon("edge", ""), Cordon("edge", "x", "recall", ("devices/a",)))
+    assert steps.table.cordons.objects == ("edge",)
+    assert steps.table.drop_cordons(frozenset({"edge"}), now=steps.now, wall=wall(steps.now)) == {NAME}
+    assert steps.seen() == {"a": True}
+    assert steps.table.drop_cordons(frozenset(), now=steps.now, wall=wall(steps.now)) == {NAME}, "it exists again"
+
+
 def test_a_later_file_ends_what_an_earlier_object_of_that_name_said():
     old = (Cordon("edge", ""), Cordon("edge", "x", hardware=("devices/a",)))
     assert Cordons("lab").learnt((*old, Cordon("edge", ""))).others == ()
