@@ -6,7 +6,8 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from agent.standin import Kubelet, until
 from agents import Agent, ready_node
 from kubeapi import CONFIGS, EVENTS, INVENTORIES, Kube, Object, Owned, condition, eventually, node
 from localcluster import Cluster, binaries
-from operator_process import OperatorProcess
 
 WIDGET = "example.com/widget"
 NAME, WHERE = "lab", "worker-1"
@@ -36,7 +36,7 @@ def proxy(api: Cluster) -> Iterator[str]:
 
 
 @pytest.fixture
-def host() -> Iterator[Node]:
+def node_files() -> Iterator[Node]:
     root = Path(tempfile.mkdtemp(prefix="da-", dir="/tmp"))
     host = Node(root)
     for number in range(3):
@@ -46,8 +46,8 @@ def host() -> Iterator[Node]:
 
 
 @pytest.fixture
-def kubelet(host: Node) -> Iterator[Kubelet]:
-    kubelet = Kubelet(host.plugins, pod_resources=host.pod_resources)
+def kubelet(node_files: Node) -> Iterator[Kubelet]:
+    kubelet = Kubelet(node_files.plugins, pod_resources=node_files.pod_resources)
     kubelet.start()
     yield kubelet
     kubelet.stop()
@@ -55,9 +55,11 @@ def kubelet(host: Node) -> Iterator[Kubelet]:
 
 
 @pytest.fixture
-def start(host: Node) -> Iterator[Start]:
-    start = Start(host)
-    yield start
+def start(node_files: Node, proxy: str) -> Iterator[Callable[[str], None]]:
+    """Starts the agent of the object with this uid."""
+    start = Start(node_files)
+    env = {"NODE_NAME": WHERE, "CONFIG_NAME": NAME, "POOL_NAME": "default"}
+    yield lambda uid: start("--report=api", f"--api-server={proxy}", env={**env, "CONFIG_UID": uid})
     for agent in start.agents:
         if agent.process.poll() is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -83,16 +85,38 @@ def document(owned: Owned) -> bytes:
     return text.encode()
 
 
-def served(kube: Kube, owned: Owned, host: Node, kubelet: Kubelet, start: Start, proxy: str) -> None:
+@dataclass(frozen=True)
+class Serving:
+    """A node whose real agent serves three widgets of the configuration `lab`."""
+
+    kube: Kube
+    owned: Owned
+    host: Node
+    kubelet: Kubelet
+
+    def configure(self) -> None:
+        """Mounts what the operator has rendered."""
+        self.host.configure(document(self.owned))
+
+
+@pytest.fixture
+def serving(
+    node_files: Node,
+    kubelet: Kubelet,
+    start: Callable[[str], None],
+    kube: Kube,
+    owned: Owned,
+) -> Serving:
     ready_node(kube, node(WHERE))
     made = kube.create(CONFIGS, config())
     (daemonset,) = eventually("the DaemonSet", lambda: list(owned(NAME).values()))
     Agent(kube, daemonset, WHERE).run()
-    host.configure(document(owned))
-    env = {"NODE_NAME": WHERE, "CONFIG_NAME": NAME, "CONFIG_UID": made["metadata"]["uid"], "POOL_NAME": "default"}
-    start("--report=api", f"--api-server={proxy}", env=env)
+    serving = Serving(kube, owned, node_files, kubelet)
+    serving.configure()
+    start(made["metadata"]["uid"])
     kubelet.wait_for(WIDGET, 3)
     eventually("it is Ready", lambda: condition(status(kube), "Ready").get("status") == "True")
+    return serving
 
 
 def status(kube: Kube) -> Object:
@@ -108,11 +132,15 @@ def patch(api: Cluster, kind: str, name: str, spec: Object) -> None:
     api.kubectl("patch", kind, name, "--type=merge", "-p", json.dumps({"spec": spec}))
 
 
+def warnings(kube: Kube) -> set[str]:
+    events = (e for e in kube.items(EVENTS) if e.get("regarding", e.get("involvedObject", {})).get("name") == NAME)
+    return {e["reason"] for e in events if e["type"] == "Warning"}
+
+
 @pytest.mark.usefixtures("operator")
-def test_a_held_device_is_cordoned_and_given_back_by_kubectl_patch(
-    api: Cluster, kube: Kube, owned: Owned, host: Node, kubelet: Kubelet, start: Start, proxy: str
-):
-    served(kube, owned, host, kubelet, start, proxy)
+def test_a_held_device_is_cordoned_and_given_back_by_kubectl_patch(api: Cluster, serving: Serving):
+    kube, kubelet = serving.kube, serving.kubelet
+    before = warnings(kube)
     kubelet.admit("holder", WIDGET, 1)
     (held,) = kubelet.held(WIDGET)
     patch(api, "ndi", INVENTORY, {"cordoned": [{"id": held, "reason": "swap the cable"}]})
@@ -125,18 +153,15 @@ def test_a_held_device_is_cordoned_and_given_back_by_kubectl_patch(
     assert inventory(kube)[held]["withheld"] == "Cordoned"
     head, row = api.kubectl("get", "dpc", NAME, "-o", "wide").splitlines()
     assert row[head.index("WITHHELD") :].split()[0] == "1"
-    about = [e for e in kube.items(EVENTS) if e.get("regarding", e.get("involvedObject", {})).get("name") == NAME]
-    assert [e["reason"] for e in about if e["type"] == "Warning"] == []
+    assert warnings(kube) == before
     patch(api, "ndi", INVENTORY, {"cordoned": []})
     kubelet.wait_for(WIDGET, 3)
     eventually("given back", lambda: status(kube)["status"]["summary"]["withheld"] == 0)
 
 
 @pytest.mark.usefixtures("operator")
-def test_a_rule_of_the_configuration_and_a_cordon_outlive_the_inventory(
-    api: Cluster, kube: Kube, owned: Owned, host: Node, kubelet: Kubelet, start: Start, proxy: str
-):
-    served(kube, owned, host, kubelet, start, proxy)
+def test_a_rule_of_the_configuration_and_a_cordon_outlive_the_inventory(api: Cluster, serving: Serving):
+    kube, kubelet = serving.kube, serving.kubelet
     patch(api, "ndi", INVENTORY, {"cordoned": [{"id": "/dev/widget0", "reason": "recall"}]})
     kubelet.wait_for(WIDGET, 2)
     before = kube.get(f"{INVENTORIES}/{INVENTORY}")
@@ -146,7 +171,7 @@ def test_a_rule_of_the_configuration_and_a_cordon_outlive_the_inventory(
     assert again["metadata"]["uid"] != before["metadata"]["uid"]
     rule = {"match": {"attribute": "path", "values": ["/dev/widget1"]}, "reason": "recall"}
     patch(api, "dpc", NAME, {"cordon": [rule]})
-    eventually("it is rendered", lambda: b"recall" in document(owned))
-    host.configure(document(owned))
+    eventually("it is rendered", lambda: b"recall" in document(serving.owned))
+    serving.configure()
     assert kubelet.wait_for(WIDGET, 1) == {"/dev/widget2"}
     eventually("both are counted", lambda: status(kube)["status"]["summary"].get("withheld") == 2)

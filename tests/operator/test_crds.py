@@ -262,7 +262,7 @@ def test_kubectl_shows_the_summary_and_more_with_wide(api: Cluster):
     try:
         status = {
             "lastUpdateTime": "2026-01-01T00:00:00Z",
-            "summary": {"nodes": "2/3", "devices": "23/24", "capacity": 48, "allocated": 10, "unhealthy": 1},
+            "summary": {"nodes": "2/3", "devices": "23/24", "capacity": 48, "allocated": 10, "unhealthy": 1, "withheld": 2},
             "conditions": [
                 {
                     "type": "Ready",
@@ -280,9 +280,8 @@ def test_kubectl_shows_the_summary_and_more_with_wide(api: Cluster):
         assert narrow[0] == ["NAME", "READY", "NODES", "DEVICES", "ALLOCATED", "UPDATED", "AGE"]
         assert narrow[1][:5] == ["devicepluginconfig.device-operator.io/columns", "False", "2/3", "23/24", "10"]
         wide = [line.split() for line in api.kubectl("get", "dpc", "-o", "wide").splitlines()]
-        shown = ["NAME", "READY", "NODES", "DEVICES", "ALLOCATED", "UPDATED", "AGE", "UNHEALTHY", "CAPACITY", "REASON"]
-        assert wide[0] == shown
-        assert wide[1][7:] == ["1", "48", "ImagePullFailed"]
+        assert wide[0] == [*narrow[0], "UNHEALTHY", "WITHHELD", "CAPACITY", "REASON"]
+        assert wide[1][7:] == ["1", "2", "48", "ImagePullFailed"]
     finally:
         api.kubectl("delete", "dpc", "columns")
 
