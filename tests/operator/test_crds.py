@@ -211,7 +211,13 @@ def test_an_inventory_stays_that_of_its_node(api: Cluster):
             "lastHeartbeatTime": (datetime.now(UTC) - timedelta(hours=3)).strftime("%Y-%m-%dT%H:%M:%SZ"),
             "summary": {"devices": 2, "healthy": 1, "withheld": 1, "capacity": 2, "allocated": 1},
             "devices": [
-                {"id": "a", "resource": "example.com/nic", "health": "Healthy", "offered": False, "withheld": "Cordoned"},
+                {
+                    "id": "a",
+                    "resource": "example.com/nic",
+                    "health": "Healthy",
+                    "offered": False,
+                    "withheld": "Cordoned",
+                },
                 {"id": "b", "resource": "example.com/nic", "health": "Healthy", "attributes": {"name": "a"}},
             ],
         }
@@ -262,7 +268,14 @@ def test_kubectl_shows_the_summary_and_more_with_wide(api: Cluster):
     try:
         status = {
             "lastUpdateTime": "2026-01-01T00:00:00Z",
-            "summary": {"nodes": "2/3", "devices": "23/24", "capacity": 48, "allocated": 10, "unhealthy": 1, "withheld": 2},
+            "summary": {
+                "nodes": "2/3",
+                "devices": "23/24",
+                "capacity": 48,
+                "allocated": 10,
+                "unhealthy": 1,
+                "withheld": 2,
+            },
             "conditions": [
                 {
                     "type": "Ready",

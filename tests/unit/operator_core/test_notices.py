@@ -139,7 +139,12 @@ def test_a_device_that_breaks_while_it_is_withheld_is_told():
 
 def test_planned_devices_do_not_make_an_object_degraded():
     """Eight loop devices are renamed and three of them are held: no Warning, not Degraded, nothing Unhealthy."""
-    devices = [*map(device, many(5)), *withheld("b", "c"), *withheld("d", word="Draining"), *withheld("e", word="Cordoned")]
+    devices = [
+        *map(device, many(5)),
+        *withheld("b", "c"),
+        *withheld("d", word="Draining"),
+        *withheld("e", word="Cordoned"),
+    ]
     seen = inventory(devices=devices, resources=[counts(KVM, 9, 9, withheld=4)])
     found = status(nodes=(node(),), pods=(pod(),), inventories=(seen,))
     assert conditions(found)["Degraded"][0] == "False"
@@ -147,7 +152,11 @@ def test_planned_devices_do_not_make_an_object_degraded():
     assert found["unhealthyDevices"] == []
     assert (found["nodes"][0]["state"], found["nodes"][0]["reason"]) == ("Serving", "Serving")
     assert found["nodes"][0]["resources"][0]["withheld"] == found["resources"][0]["withheld"] == 4
-    assert {d["withheld"] for d in found["nodes"][0]["devices"] if "withheld" in d} == {"HeldAs", "Draining", "Cordoned"}
+    assert {d["withheld"] for d in found["nodes"][0]["devices"] if "withheld" in d} == {
+        "HeldAs",
+        "Draining",
+        "Cordoned",
+    }
 
 
 def test_the_first_status_of_an_object_whose_agents_start_is_no_warning():

@@ -114,7 +114,9 @@ def test_devices_that_come_back_let_the_rollout_go_on():
     assert (found.halted, generations(found)["b"]) == ("", 2)
 
 
-@pytest.mark.parametrize(("reason", "halts"), [("HeldAs", False), ("Cordoned", False), ("Draining", True), ("CompanionMissing", True)])
+@pytest.mark.parametrize(
+    ("reason", "halts"), [("HeldAs", False), ("Cordoned", False), ("Draining", True), ("CompanionMissing", True)]
+)
 def test_devices_that_are_withheld_by_plan_are_not_lost(reason: str, *, halts: bool):
     planned_one = device(offered=False, withheld=reason)
     broken_one = device(health="Unhealthy", offered=False, reason=reason)

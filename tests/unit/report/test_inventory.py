@@ -113,7 +113,13 @@ def test_the_inventory_shows_the_table() -> None:
         "observedConfigHash": "ab" * 32,
         "podResources": "Available",
         "summary": {
-            "devices": 2, "healthy": 1, "unhealthy": 1, "unknown": 0, "withheld": 0, "capacity": 2, "allocated": 1
+            "devices": 2,
+            "healthy": 1,
+            "unhealthy": 1,
+            "unknown": 0,
+            "withheld": 0,
+            "capacity": 2,
+            "allocated": 1,
         },
         "resources": [
             {
@@ -163,9 +169,7 @@ def test_the_inventory_keeps_the_bounds_of_the_crd() -> None:
     status = valid(made(device(attributes=many)))
     assert list(status["devices"][0]["attributes"]) == sorted(many)[:256]
     names = [f"e.com/{n}" for n in range(1100)]
-    resources = tuple(
-        ResourceState(name=n, entry=n, devices=(), capacity=0, allocated=0, message="") for n in names
-    )
+    resources = tuple(ResourceState(name=n, entry=n, devices=(), capacity=0, allocated=0, message="") for n in names)
     shot = TableSnapshot(resources=resources, excluded=(), refused={}, holders_known=True)
     status = valid(inventory.build(shot, observed(), identity=WHO, limit=LIMIT))
     assert (len(status["resources"]), status["resourcesOmitted"]) == (1024, 76)
