@@ -42,6 +42,7 @@ Permissions that `run` needs:
 
 import argparse
 import dataclasses
+import os
 import sys
 from collections.abc import Sequence
 
@@ -96,15 +97,27 @@ def _render(arguments: dict[str, object]) -> int:
     rendered = offline.render_file(filename, offline.render_settings(chosen))
     for remark in rendered.remarks:
         print(f"device-operator: {remark}", file=sys.stderr)
-    sys.stdout.write(rendered.manifests)
-    return 0
+    return _print(rendered.manifests)
 
 
 def _presets(arguments: dict[str, object]) -> int:
     from device_operator import offline  # noqa: PLC0415
 
     name = arguments["name"]
-    sys.stdout.write(offline.list_presets() if name is None else offline.show_preset(str(name)))
+    return _print(offline.list_presets() if name is None else offline.show_preset(str(name)))
+
+
+def _print(text: str) -> int:
+    """The exit status. A reader that has seen enough is no fault of ours, and gets no message."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as error:
+        # a later flush, when the process ends, must not complain
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            print(f"device-operator: standard output: {error.strerror}", file=sys.stderr)
+        return 1
     return 0
 
 

@@ -248,7 +248,16 @@ def _api_server(options: argparse.Namespace, *, timeout: float) -> "ApiServer | 
 def _scan(options: argparse.Namespace) -> int:
     from device_agent import scan  # noqa: PLC0415
 
-    return scan.run(options.config, options.host_root, driver_root=options.driver_root)
+    try:
+        status = scan.run(options.config, options.host_root, driver_root=options.driver_root)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(f"device-agent: standard output: {error.strerror}", file=sys.stderr)
+        return 1
+    return status
 
 
 def _wrong(message: str) -> int:

@@ -38,13 +38,13 @@ class Storm:
         self.replicas = 1
         self.pods: dict[str, str] = {}
         self.made = 0
-        self._log = log.open("a")
+        self._log = log
         self._begun = time.monotonic()
         self.plugins = kube.cluster.node_dir(1) / "device-plugins"
 
     def say(self, what: str) -> None:
-        self._log.write(f"{time.monotonic() - self._begun:8.1f} {what}\n")
-        self._log.flush()
+        with self._log.open("a") as file:
+            file.write(f"{time.monotonic() - self._begun:8.1f} {what}\n")
 
     # What an admin and the scheduler do
 

@@ -91,7 +91,8 @@ def node_reports(
     """Every matched node, in the order of pools and names.
 
     `progressing_since`: start of Progressing; from then a node without a pod has grace for `settle` seconds.
-    `conflicts`: node -> reason and message, for nodes where another object serves the same resource or device.
+    `conflicts`: node -> reason and message, for nodes where another object serves the same resource or device,
+    or two pools of this one select the node.
     """
     reporter = _Reporter(
         ref,
@@ -151,14 +152,9 @@ class _Reporter:
             diagnosis = self._without_pod(pool, node, replacing=bool(pods))
         elif pod.ready:
             diagnosis = self._with_ready_pod(pod, inventory, pool)
-            conflict = (
-                self._conflicts.get(node.name) if diagnosis.state in (NodeState.SERVING, NodeState.NO_DEVICES) else None
-            )
-            # a conflict of names explains the other faults of the node: the kubelet knows one agent only
-            if conflict and (conflict[0] is ConditionReason.RESOURCE_CONFLICT or not diagnosis.problem):
-                diagnosis = Diagnosis(diagnosis.state, *conflict)
+            diagnosis = self._with_conflict(node, diagnosis)
         else:
-            diagnosis = self._with_starting_pod(pod, inventory)
+            diagnosis = self._with_conflict(node, self._with_starting_pod(pod, inventory))
         here = node.ready and not node.deleting
         if node.deleting and diagnosis.state in (NodeState.PENDING, NodeState.STALE):
             diagnosis = self._away(node, inventory)
@@ -176,6 +172,20 @@ class _Reporter:
             problem=diagnosis.problem,
             inventory=inventory,
         )
+
+    def _with_conflict(self, node: NodeView, diagnosis: Diagnosis) -> Diagnosis:
+        """The conflict of the node instead, where it explains the diagnosis."""
+        conflict = self._conflicts.get(node.name)
+        if conflict is None:
+            return diagnosis
+        if conflict[0] is ConditionReason.POOL_OVERLAP:
+            # of two pools' agents one waits, and writes no inventory
+            explained = diagnosis.problem
+        else:
+            serves = diagnosis.state in (NodeState.SERVING, NodeState.NO_DEVICES)
+            # a conflict of names explains the other faults of the node: the kubelet knows one agent only
+            explained = serves and (conflict[0] is ConditionReason.RESOURCE_CONFLICT or not diagnosis.problem)
+        return Diagnosis(diagnosis.state, *conflict) if explained else diagnosis
 
     def _away(self, node: NodeView, inventory: InventoryView | None) -> Diagnosis:
         """A node that is NotReady or being deleted serves nothing, and its agent is not the cause."""

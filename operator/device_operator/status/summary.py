@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from device_agent.contract.codec import encode
 from device_agent.contract.inventory import InventoryDevice, InventoryStatus
-from device_agent.contract.reasons import DeviceHealth, NodeReason, NodeState
+from device_agent.contract.reasons import ConditionReason, DeviceHealth, NodeReason, NodeState
 from device_agent.contract.status import (
     ConditionStatus,
     ConditionType,
@@ -115,7 +115,11 @@ def _reports(
         settings=settings,
         paused=standing.in_force is not None and standing.in_force.spec.paused,
         progressing_since=_since(before.get(ConditionType.PROGRESSING)),
-        conflicts={o.node: (o.reason, describe([o])) for o in reversed(assigned.overlaps) if o.reported},
+        conflicts={
+            o.node: (o.reason, describe([o]))
+            for o in reversed(assigned.overlaps)
+            if o.reported or o.reason is ConditionReason.POOL_OVERLAP
+        },
     )
 
 

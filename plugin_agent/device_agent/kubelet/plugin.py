@@ -37,6 +37,7 @@ _OPTIONS: Final = (
 )
 _STOP_SECONDS: Final = 0.5
 _BOOKS_SECONDS: Final = 0.01
+_LOGGED_IDS: Final = 64
 
 _Context = grpc.aio.ServicerContext[Any, Any]
 _Devices = tuple[Advertised, ...]
@@ -291,7 +292,8 @@ class ResourceServer:
             for container in request.container_requests:
                 ids = tuple(container.devices_ids)
                 self._on_allocated(self.resource, ids)
-                logger.info("allocated", extra={"resource": self.resource, "ids": ",".join(ids)})
+                more = {"more": len(ids) - _LOGGED_IDS} if len(ids) > _LOGGED_IDS else {}
+                logger.info("allocated", extra={"resource": self.resource, "ids": ",".join(ids[:_LOGGED_IDS]), **more})
 
     async def _preferred(
         self, request: dp.PreferredAllocationRequest, _context: _Context

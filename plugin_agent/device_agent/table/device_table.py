@@ -336,13 +336,14 @@ class DeviceTable:
         return found.places if found is not None else {}
 
     def offered(self, resource: str, ids: Sequence[str], *, at_least: int) -> Sequence[str]:
-        """Those of the ids that are healthy now: the kubelet may not have the latest list yet. All of the ids if too
-        few are healthy.
-        """
+        """Those of the ids that can be given out now, as the kubelet may not know yet. All if too few can."""
         found = self._lists.get(resource)
-        if found is None or not found.unhealthy:
+        if found is None:
             return ids
-        well = [i for i in ids if i not in found.unhealthy]
+        spent = granting.spent(resource, ids, found.owners, self._usage)
+        if not found.unhealthy and not spent:
+            return ids
+        well = [i for i in ids if i not in found.unhealthy and i not in spent]
         return well if len(well) >= at_least else ids
 
     def affinity(self, resource: str) -> Affinity | None:

@@ -14,6 +14,10 @@ from typing import Final
 from device_agent.table.grants import Grant, Grants, SeenGrant
 from device_agent.table.holders import Listing
 
+STARTING_SECONDS: Final = 10.0
+"""A kubelet that starts adds its pods one after the other, and List shows those that it has so far
+(pkg/kubelet/kubelet.go, HandlePodAdditions).
+"""
 _NOBODY: Final = ("", "")
 
 
@@ -45,14 +49,17 @@ def lost(before: Iterable[SeenGrant], grants: Grants) -> tuple[SeenGrant, ...]:
     return tuple({one.grant.where: one for one in before if one.name and one.grant.where not in there}.values())
 
 
-def still_lost(candidates: Iterable[SeenGrant], listing: Listing, seen: Iterable[SeenGrant]) -> tuple[SeenGrant, ...]:
-    """Those whose pod is listed and has nothing of the resource in that container.
+def still_lost(
+    candidates: Iterable[SeenGrant], listing: Listing, seen: Iterable[SeenGrant], *, complete: bool
+) -> tuple[SeenGrant, ...]:
+    """Those whose pod runs, and has nothing of the resource in that container.
 
-    `seen`: what the record has. A pod of the same name with another uid there is another pod.
+    `seen`: what the record has. A pod of the same name with another uid there is another pod. `complete`: the kubelet
+    has had the time to hear of all its pods; before, a pod that is not listed may run.
     """
     candidates = tuple(candidates)
-    gone = {one.grant.pod for one in candidates}
-    others = {(one.namespace, one.name) for one in seen if one.grant.pod not in gone}
+    lost_pods = {one.grant.pod for one in candidates}
+    others = {(one.namespace, one.name) for one in seen if one.grant.pod not in lost_pods}
     having = {
         (holder.namespace, holder.pod, holder.container, resource)
         for resource, held in listing.holders.items()
@@ -62,7 +69,7 @@ def still_lost(candidates: Iterable[SeenGrant], listing: Listing, seen: Iterable
     return tuple(
         one
         for one in candidates
-        if (one.namespace, one.name) in listing.pods
+        if ((one.namespace, one.name) in listing.pods or not complete)
         and (one.namespace, one.name) not in others
         and (one.namespace, one.name, one.grant.container, one.grant.resource) not in having
     )

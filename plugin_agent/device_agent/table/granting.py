@@ -56,3 +56,21 @@ def _overused(row: ListRow, ids: Collection[str], usage: Usage) -> bool:
     name = row.device.unit.resource
     used = {i for i in (*row.ids.current, *row.ids.leaving) if usage.busy(name, i)}
     return len(used.union(ids)) > len(row.ids.current)
+
+
+def spent(resource: str, ids: Sequence[str], owners: Mapping[str, ListRow], usage: Usage) -> frozenset[str]:
+    """Those of the ids that would be refused, because former replicas of their devices are in use.
+
+    `ids`: free ones, as the kubelet sees it. We may learn later than the kubelet that an id is free.
+    """
+    free = frozenset(ids)
+    by_device: dict[str, tuple[ListRow, list[str]]] = {}
+    for i in ids:
+        row = owners.get(i)
+        if row is not None and row.ids.leaving:
+            by_device.setdefault(row.device.unit.id, (row, []))[1].append(i)
+    refused: set[str] = set()
+    for row, of_one in by_device.values():
+        used = {i for i in (*row.ids.current, *row.ids.leaving) if i not in free and usage.busy(resource, i)}
+        refused.update(sorted(of_one)[max(0, len(row.ids.current) - len(used)) :])
+    return frozenset(refused)

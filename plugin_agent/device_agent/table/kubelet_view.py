@@ -37,11 +37,10 @@ class Reading:
 class KubeletView:
     """`usage`: what is or may be in use. `seen`: its grants with the names of their pods, for the node store.
 
-    `life`: of the kubelet whose record was read last; `suspected`: of one whose record tells nothing. `missing`: grants
-    of an earlier life that the record does not have; those whose pod runs on are `usage.lost`. `decided`: the List that
-    decides has begun after this.
-    `heard`: what other objects' agents knew when this one started. `kept`: ids that the kubelet keeps for pods that are
-    gone -> the pod.
+    `life`: of the kubelet whose record was read last, `begun`: the first look at it; `suspected`: of one whose record
+    tells nothing. `missing`: grants of an earlier life that the record does not have; those whose pod runs on are
+    `usage.lost`. `heard`: what other objects' agents knew when this one started. `kept`: ids that the kubelet keeps for
+    pods that are gone -> the pod.
     """
 
     usage: Usage = Usage()
@@ -49,7 +48,7 @@ class KubeletView:
     life: object = None
     suspected: object = None
     missing: tuple[SeenGrant, ...] = ()
-    decided: float = 0.0
+    begun: float = 0.0
     heard: tuple[SeenGrant, ...] = ()
     kept: Mapping[Key, str] = field(default_factory=dict)
 
@@ -71,30 +70,29 @@ class KubeletView:
     def listed(self, listing: Listing | None, *, begun: float) -> "KubeletView":
         """One answer of PodResources List, asked for at `begun`."""
         usage, missing = self.usage.listed(listing, begun=begun), self.missing
-        if missing and usage.known and begun >= self.decided:
-            missing = forgotten.still_lost(missing, usage.listing, self.seen)
+        if missing and usage.known and begun >= self.begun:
+            complete = begun >= self.begun + forgotten.STARTING_SECONDS
+            missing = forgotten.still_lost(missing, usage.listing, self.seen, complete=complete)
         return self.concluded(usage, missing)
 
     def read(self, reading: Reading) -> "KubeletView":
         """One look at the record."""
         if reading.problem:
             return self._unreadable(reading)
-        grants, missing, decided = Grants(reading.grants), self.missing, self.decided
+        grants, missing, begun = Grants(reading.grants), self.missing, self.begun
         if reading.life != self.life:
-            missing, decided = (*missing, *self.seen), reading.begun
+            missing, begun = (*missing, *self.seen), reading.begun
             if self.life is None:
                 whole = forgotten.any_there(self.heard, grants)
                 missing = (*missing, *(one for one in self.heard if one.lost or not whole))
         missing = forgotten.lost(missing, grants)
         usage = self.usage.read(grants, at=reading.begun, resent=reading.resent)
-        return replace(self.concluded(usage, missing), life=reading.life, suspected=reading.life, decided=decided)
+        return replace(self.concluded(usage, missing), life=reading.life, suspected=reading.life, begun=begun)
 
     def handed_out(self, given: Iterable[tuple[Key, Granted]], *, now: float) -> "KubeletView":
         """An Allocate gave out these ids. A pod waits for it."""
         usage = self.usage.handed_out(given, now=now)
-        return KubeletView(
-            usage, self.seen, self.life, self.suspected, self.missing, self.decided, self.heard, self.kept
-        )
+        return KubeletView(usage, self.seen, self.life, self.suspected, self.missing, self.begun, self.heard, self.kept)
 
     def found(self, devices: Found, *, boot: str) -> "KubeletView":
         """Which of our devices were found in grants without a note."""
@@ -137,7 +135,7 @@ class KubeletView:
         usage, after = self.usage.unreadable(reading.problem), self
         if reading.life != self.suspected:
             known = (*self.missing, *self.seen, *(self.heard if self.life is None else ()))
-            after = replace(self, suspected=reading.life, decided=reading.begun)
+            after = replace(self, suspected=reading.life, begun=reading.begun)
             return after.concluded(usage, forgotten.lost(known, Grants()))
         return after if usage is self.usage else replace(self, usage=usage)
 

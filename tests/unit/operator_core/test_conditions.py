@@ -130,6 +130,19 @@ def test_later_overlaps_degrade_and_do_not_revoke_acceptance():
     assert "pools a and b" in found["pools"][0]["message"]
 
 
+def test_a_missing_report_is_explained_by_the_other_pools_agent_on_the_node():
+    """Of two agents on the node one waits for the other, which writes the inventory."""
+    found = status(
+        pools({"name": "a"}, {"name": "b"}),
+        nodes=(node(),),
+        pods=(pod(pool="a"), pod(pool="b")),
+        inventories=(inventory(poolName="b"),),
+    )
+    (shown,) = found["nodes"]
+    assert shown["reason"] == "PoolOverlap"
+    assert "pools a and b both match node" in shown["message"]
+
+
 def test_a_resource_name_that_two_objects_serve_degrades_the_object_and_its_node():
     meet = (
         Overlap(

@@ -1,5 +1,8 @@
 """`device-operator render`: the same manifests as in the cluster, or one line on what is wrong."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -142,3 +145,17 @@ def test_a_file_that_is_refused_has_no_remarks(file: Path, capsys: pytest.Captur
     out, err = capsys.readouterr()
     assert out == ""
     assert "privileged" not in err
+
+
+@pytest.mark.parametrize("arguments", [["render", "-f"], ["presets"]], ids=["render", "presets"])
+def test_a_full_disk_is_said_and_a_reader_that_ends_early_is_no_fault(arguments: list[str], file: Path) -> None:
+    file.write_text(GOOD)
+    command = [sys.executable, "-m", "device_operator", *arguments, *([str(file)] if "-f" in arguments else [])]
+    with Path("/dev/full").open("w") as full:
+        run = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (run.returncode, run.stderr) == (1, "device-operator: standard output: No space left on device\n")
+    read, write = os.pipe()
+    os.close(read)
+    run = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert (run.returncode, run.stderr) == (1, "")

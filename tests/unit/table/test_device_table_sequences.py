@@ -73,6 +73,7 @@ class Node(RuleBasedStateMachine):
         self.present = set(HARDWARE)
         self.at = {hardware: f"/dev/n{hardware}" for hardware in HARDWARE}
         self.boot, self.life, self.made = 1, 1, 0
+        self.incomplete_until = 0.0
         self.kubelet: dict[str, dict[str, bool]] = {}
         self.writing: dict[str, tuple[Advertised, ...]] = {}
         self.allocating: list[Given] = []
@@ -325,6 +326,8 @@ class Node(RuleBasedStateMachine):
 
     def listing(self) -> Listing:
         self.drop_ended()
+        if self.seconds < self.incomplete_until:
+            return Listing()  # its own pod alone, which is not of this machine
         answer: dict[str, dict[str, tuple[Holder, ...]]] = {}
         for given in self.memory:
             if not given.init:
@@ -383,11 +386,14 @@ class Node(RuleBasedStateMachine):
 
     # Ends and beginnings
 
-    @rule(record=st.sampled_from(["whole", "whole", "torn", "gone"]))
-    def restart_kubelet(self, record: str) -> None:
-        """It begins with its record. The agent looks at that before it registers again."""
+    @rule(record=st.sampled_from(["whole", "whole", "torn", "gone"]), slow=st.booleans())
+    def restart_kubelet(self, record: str, *, slow: bool) -> None:
+        """It begins with its record. The agent looks at that before it registers again. `slow`: it takes some seconds to
+        hear of its pods.
+        """
         self.name_all()
         self.life += 1
+        self.incomplete_until = self.seconds + 5 * slow
         self.kubelet, self.writing, self.lists = {}, {}, []
         self.allocating = []
         if record == "whole":
@@ -398,9 +404,13 @@ class Node(RuleBasedStateMachine):
         self.memory = [given for given in kept if given in self.pods]
         self.read_record()
         self.send()
+        if slow:
+            self.ask_and_answer()
+            self.send()
 
     def name_all(self) -> None:
         """The List that follows each Allocate by a second, and the record that it goes with."""
+        self.seconds = max(self.seconds, self.incomplete_until)
         self.record = tuple(self.memory)
         self.read_record()
         self.ask_and_answer()
@@ -484,7 +494,7 @@ class Node(RuleBasedStateMachine):
         self.allocating.clear()
         self.pods.clear()
         self.lists.clear()
-        for _ in range(4):
+        for _ in range(6):
             self.settle()
         expected: dict[str, dict[str, bool]] = {}
         for found in self.units():

@@ -243,3 +243,16 @@ def test_a_missing_device_has_the_advice_of_its_source():
     assert (steps.device("b").reason, steps.device("b").text) == ("Missing", "the last scan did not find it")
     steps.scan(vanished={"nvml": "ask the driver"}, notes={NAME: "the driver hangs"})
     assert steps.device("GPU-a").text == "the driver hangs"
+
+
+def test_an_id_whose_device_is_used_up_by_former_replicas_is_not_preferred() -> None:
+    """The kubelet learns before us that an id is free, and must not be led to a refusal while another device is free."""
+    steps = Steps(resource())
+    steps.scan(unit("a", replicas=2), unit("b", replicas=2))
+    steps.list(held("a", "a::1"))
+    steps.scan(unit("a"), unit("b"))
+    free = ("a", "b")  # the pod with `a` has just ended
+    assert steps.table.offered(NAME, free, at_least=1) == ["b"]
+    assert steps.table.offered(NAME, free, at_least=2) == free
+    with pytest.raises(UnavailableDevice):
+        steps.table.units_of(NAME, ["a"])
