@@ -30,10 +30,19 @@ ACKNOWLEDGE: Final = f"{names.GROUP}/acknowledge"
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What admins have written into the inventory. `acknowledgement`: the annotation, or ''."""
+    """What admins have written into the inventory. `acknowledgement`: the annotation, or ''.
+
+    `uid`, `generation`: of the object; the generation grows with each change of its spec.
+    """
 
     acknowledgement: str = ""
     cordoned: tuple[InventoryCordon, ...] = ()
+    uid: str = ""
+    generation: int = 0
+
+    def older_than(self, other: "Orders") -> bool:
+        """Whether a cache has answered that had not seen the latest spec yet."""
+        return self.uid == other.uid and self.generation < other.generation
 
 
 def write(
@@ -60,12 +69,12 @@ def write(
 
 
 def read(server: ApiServer, identity: AgentIdentity) -> Orders:
-    """Blocking.
+    """Blocking. The answer may be a moment old: all agents read often, and the API server's cache is enough.
 
     Raises:
         ApiCallError: not read.
     """
-    return _orders(server.request("GET", f"/apis/{names.API_VERSION}/{PLURAL}/{identity.inventory_name}"))
+    return _orders(server.request("GET", _cached(identity.inventory_name)))
 
 
 def absent(server: ApiServer, inventory: str) -> bool:
@@ -75,12 +84,17 @@ def absent(server: ApiServer, inventory: str) -> bool:
         ApiCallError: not known.
     """
     try:
-        server.request("GET", f"/apis/{names.API_VERSION}/{PLURAL}/{inventory}")
+        server.request("GET", _cached(inventory))
     except ApiCallError as error:
         if error.status != 404:
             raise
         return True
     return False
+
+
+def _cached(inventory: str) -> str:
+    """The path of an inventory in the API server's cache. Otherwise etcd would be asked each time."""
+    return f"/apis/{names.API_VERSION}/{PLURAL}/{inventory}?resourceVersion=0"
 
 
 def _orders(inventory: Any) -> Orders:
@@ -91,7 +105,10 @@ def _orders(inventory: Any) -> Orders:
         acknowledgement = str(inventory["metadata"]["annotations"][ACKNOWLEDGE])
     with contextlib.suppress(KeyError, TypeError):
         cordoned = [InventoryCordon(str(i["id"]), str(i.get("reason") or "")) for i in inventory["spec"]["cordoned"]]
-    return Orders(acknowledgement, tuple(cordoned))
+    uid, generation = "", 0
+    with contextlib.suppress(KeyError, TypeError, ValueError):
+        uid, generation = str(inventory["metadata"]["uid"]), int(inventory["metadata"]["generation"])
+    return Orders(acknowledgement, tuple(cordoned), uid, generation)
 
 
 class Reporter:
@@ -132,6 +149,7 @@ class Reporter:
         self._written_at = 0.0
         self._read_at = 0.0
         self._told = ""
+        self._latest = Orders()
         self._failures = 0
 
     def changed(self) -> None:
@@ -175,6 +193,11 @@ class Reporter:
         except (TimeoutError, WorkerBusyError):
             pass
         else:
+            self._take(orders)
+
+    def _take(self, orders: Orders) -> None:
+        if not orders.older_than(self._latest):
+            self._latest = orders
             self._ordered(orders)
 
     async def _look_for_others(self) -> None:
@@ -207,7 +230,7 @@ class Reporter:
         self._written, self._written_at, self._told, self._failures = status, time.monotonic(), "", 0
         self._metrics.reported(error=False)
         self._read_at = time.monotonic()
-        self._ordered(orders)
+        self._take(orders)
         return self._settings.report_interval
 
     def _failed(self, error: Exception) -> float:

@@ -43,6 +43,21 @@ def test_orders_are_read_from_the_object(found: dict[str, Any], orders: Orders):
     assert read(Answers(found), WHO) == orders
 
 
+def test_an_answer_of_a_cache_that_lags_behind_is_known_by_its_generation():
+    first, second = (read(Answers({"metadata": {"uid": "u", "generation": n}}), WHO) for n in (1, 2))
+    assert first.older_than(second)
+    assert not second.older_than(first)
+    assert not first.older_than(first)
+    again = read(Answers({"metadata": {"uid": "another", "generation": 1}}), WHO)
+    assert not again.older_than(second)
+
+
+def test_reads_do_not_reach_etcd():
+    server = Answers({})
+    read(server, WHO)
+    assert server.asked[0][:2] == ("GET", "/lab.n?resourceVersion=0")
+
+
 def test_an_object_that_is_created_has_the_cordons():
     server = Answers(ApiCallError("gone", status=404), {}, {"spec": {"cordoned": [{"id": "a"}]}})
     orders = write(server, WHO, {"status": {}}, (InventoryCordon("a"), InventoryCordon("b", "recall")))
