@@ -344,6 +344,8 @@ class Agent:
         changed = self._table.apply_listing(listing, begun=begun, now=time.monotonic(), wall=datetime.now(tz=UTC))
         self._changed(changed)
         self._settling.stirred()
+        if listing is not None and self._table.nameless:
+            self._tasks.once("record", self._record.look)
 
     def _recorded(self, reading: Reading) -> None:
         self._changed(self._table.apply_record(reading, now=time.monotonic(), wall=datetime.now(tz=UTC)))

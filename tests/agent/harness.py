@@ -66,7 +66,6 @@ class Node:
         for path in (self.plugins, self.host / "dev", self.host / "sys", self.host / "proc", self.mount):
             path.mkdir(parents=True)
         self._mounts = 0
-        self._devices = 0
 
     @property
     def config(self) -> Path:
@@ -87,11 +86,10 @@ class Node:
         return hashlib.sha256(raw).hexdigest()
 
     def device(self, name: str) -> Path:
-        """Makes /dev/<name>, a character device with a number of its own."""
+        """Makes /dev/<name>, a character device."""
         path = self.host / "dev" / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._devices += 1
-        os.mknod(path, 0o660 | stat.S_IFCHR, os.makedev(240, self._devices))
+        os.mknod(path, 0o660 | stat.S_IFCHR, os.makedev(1, 3))
         return path
 
     def sockets(self) -> set[str]:

@@ -25,6 +25,8 @@ SOURCES: Final[Mapping[str, Callable[[SysfsTree], Source]]] = {
 }
 """Every source that needs the node's files alone. Sources of driver libraries are handed to each scan."""
 
+_MEMORY: Final = "char/1:"
+"""The kernel's memory devices, such as /dev/null: their number tells of no hardware. Placeholders have it."""
 NO_DRIVERS: Final[Mapping[str, Opener]] = MappingProxyType({})
 
 
@@ -60,7 +62,8 @@ class Scanner:
                 real = dev.real(host_path.removeprefix("/dev/"))
             except UnreadableError:
                 return ""
-            return (dev.number(real) if real else None) or ""
+            found = (dev.number(real) if real else None) or ""
+            return "" if found.startswith(_MEMORY) else found
 
         return DeviceNodes(exists=lambda host_path: dev.exists(host_path.removeprefix("/dev/")), number=number)
 

@@ -247,6 +247,11 @@ class DeviceTable:
         """Health that an earlier process of this object knew. Call it before any other event."""
         self._conditions.restore(records)
 
+    @property
+    def nameless(self) -> bool:
+        """Whether the record has grants of pods whose names are not known. A look at it after a List tells them."""
+        return any(not one.name for one in self._view.seen)
+
     def seen_grants(self) -> tuple[SeenGrant, ...]:
         """What the kubelet's record had last, with the names of the pods. The same object while nothing changes."""
         return self._view.seen

@@ -8,7 +8,7 @@ List names pods without their uid. A pod that was made anew under the same name 
 more looks the same. Its device stays withheld until it ends; nothing is held twice.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from device_agent.table.grants import Grant, Grants, SeenGrant
@@ -21,14 +21,16 @@ STARTING_SECONDS: Final = 10.0
 _NOBODY: Final = ("", "")
 
 
-def with_names(grants: Grants, listing: Listing, before: Iterable[SeenGrant]) -> tuple[SeenGrant, ...]:
+def with_names(
+    grants: Grants, listing: Listing, before: Iterable[SeenGrant], *, listed: Callable[[Grant], bool]
+) -> tuple[SeenGrant, ...]:
     """The grants with what was known of them before, and with the names of their pods. A name stays: the uid is the
-    pod's. `listing`: of a List that was begun after the grants were read.
+    pod's. `listed`: whether the List can tell it; another pod may have had the ids before, or have them since.
     """
     known = {seen.grant.where: seen for seen in before}
     names = {seen.grant.pod: (seen.namespace, seen.name) for seen in known.values() if seen.name}
     for grant in grants.all:
-        if grant.pod not in names and (name := _name(grant, listing)) != _NOBODY:
+        if grant.pod not in names and listed(grant) and (name := _name(grant, listing)) != _NOBODY:
             names[grant.pod] = name
     seen = (known.get(grant.where, SeenGrant(grant)) for grant in grants.all)
     return tuple(

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
-from typing import Final
 
 from device_agent.allocate.grant import GrantedDevice
 from device_agent.contract.values import dataclass
@@ -11,8 +10,6 @@ from device_agent.table.device import Key
 from device_agent.table.grants import Grant, Granted, Grants, SeenGrant
 from device_agent.table.holders import Listing
 from device_agent.table.usage import Usage
-
-_NO_LISTING: Final = Listing()
 
 Found = Mapping[tuple[str, str, str], tuple[GrantedDevice, ...]]
 """`Grant.where` -> our devices that were found in it."""
@@ -40,7 +37,7 @@ class KubeletView:
     `life`: of the kubelet whose record was read last, `begun`: the first look at it; `suspected`: of one whose record
     tells nothing. `missing`: grants of an earlier life that the record does not have; those whose pod runs on are
     `usage.lost`. `heard`: what other objects' agents knew when this one started. `kept`: ids that the kubelet keeps for
-    pods that are gone -> the pod.
+    pods that are gone -> the pod. `appeared`: `Grant.where` -> when the record was first read with it.
     """
 
     usage: Usage = Usage()
@@ -51,6 +48,7 @@ class KubeletView:
     begun: float = 0.0
     heard: tuple[SeenGrant, ...] = ()
     kept: Mapping[Key, str] = field(default_factory=dict)
+    appeared: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
 
     # Events
 
@@ -87,12 +85,25 @@ class KubeletView:
                 missing = (*missing, *(one for one in self.heard if one.lost or not whole))
         missing = forgotten.lost(missing, grants)
         usage = self.usage.read(grants, at=reading.begun, resent=reading.resent)
-        return replace(self.concluded(usage, missing), life=reading.life, suspected=reading.life, begun=begun)
+        appeared = {grant.where: self.appeared.get(grant.where, reading.begun) for grant in grants.all}
+        after = replace(self, appeared=appeared).concluded(usage, missing, read=reading.begun)
+        return replace(after, life=reading.life, suspected=reading.life, begun=begun)
 
     def handed_out(self, given: Iterable[tuple[Key, Granted]], *, now: float) -> "KubeletView":
         """An Allocate gave out these ids. A pod waits for it."""
         usage = self.usage.handed_out(given, now=now)
-        return KubeletView(usage, self.seen, self.life, self.suspected, self.missing, self.begun, self.heard, self.kept)
+        view = self
+        return KubeletView(
+            usage,
+            view.seen,
+            view.life,
+            view.suspected,
+            view.missing,
+            view.begun,
+            view.heard,
+            view.kept,
+            view.appeared,
+        )
 
     def found(self, devices: Found, *, boot: str) -> "KubeletView":
         """Which of our devices were found in grants without a note."""
@@ -139,28 +150,28 @@ class KubeletView:
             return after.concluded(usage, forgotten.lost(known, Grants()))
         return after if usage is self.usage else replace(self, usage=usage)
 
-    def concluded(self, usage: Usage, missing: tuple[SeenGrant, ...]) -> "KubeletView":
-        """With this usage, and with these grants that the kubelet may have forgotten."""
+    def concluded(self, usage: Usage, missing: tuple[SeenGrant, ...], *, read: float | None = None) -> "KubeletView":
+        """With this usage, and these grants that the kubelet may have forgotten. `read`: the record was read then."""
         before, seen = self.usage, self.seen
         if missing != self.missing:
             usage = replace(usage, lost=Grants(tuple(one.grant for one in missing)))
-        # a List from before the record may show who had an id before
-        listing = usage.listing if (usage.begun or 0.0) > (usage.recorded or 0.0) else _NO_LISTING
-        told = (
-            usage.grants is not before.grants
-            or usage.past is not before.past
-            or usage.listing is not before.listing
-            or (listing is not _NO_LISTING and any(not one.name for one in seen))
-        )
+        told = usage.grants is not before.grants or usage.past is not before.past or read is not None
         if usage.looked and (told or missing != self.missing):
             used = Grants((*usage.grants.all, *usage.past.all))
-            there = forgotten.with_names(used, listing, (*self.heard, *seen))
+            there = forgotten.with_names(
+                used, usage.listing, (*self.heard, *seen), listed=lambda grant: self._listed_with(grant, usage, read)
+            )
             now = (*there, *(replace(one, lost=True) for one in forgotten.lost(missing, used)))
             if now != seen:
                 seen = now
                 usage = replace(usage, names=_names(seen))
         kept = {key: pod for key, pod in self.kept.items() if key in usage.grants.by_key} if self.kept else self.kept
         return replace(self, usage=usage, missing=missing, seen=seen, kept=kept)
+
+    def _listed_with(self, grant: Grant, usage: Usage, read: float | None) -> bool:
+        """Whether the record had the grant before the last List, and has it still: then List names its pod."""
+        appeared, begun = self.appeared.get(grant.where), usage.begun
+        return appeared is not None and begun is not None and read is not None and appeared < begun < read
 
 
 def _names(seen: Iterable[SeenGrant]) -> dict[str, str]:

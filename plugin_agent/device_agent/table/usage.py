@@ -55,9 +55,9 @@ class Usage:
     """What the kubelet has told. Times are monotonic seconds. Nothing happens to the table while an Allocate is
     answered.
 
-    `known`: the last question to PodResources was answered. `begun`: when the List that counts was begun.
-    `grants`: of the last record that could be read. `recorded`: when that was. `problem`: why it cannot be read now,
-    or ''. `doubts`: ids that neither shows. `lost`: what running pods have and the kubelet has forgotten (`forgotten`).
+    `known`: the last question to PodResources was answered. `begun`: when the List that counts was begun. `grants`: of
+    the last record that could be read. `recorded`: when it was first read so. `problem`: why it cannot be read now, or
+    ''. `doubts`: ids that neither shows. `lost`: what running pods have and the kubelet has forgotten (`forgotten`).
     `names`: uid of a pod -> its namespace and name, as far as a List has told them. `past`: grants that the record has
     no longer, of ids that are not free yet.
     """
@@ -93,7 +93,9 @@ class Usage:
     def read(self, grants: Grants, *, at: float, resent: float | None) -> "Usage":
         """After the record was read, which was begun at `at`. `resent`: when one of our lists was last sent."""
         grants = self.grants if grants == self.grants else grants
-        after = replace(self, grants=grants, recorded=at, problem="")
+        # the same content, read again, is no newer news
+        same = grants is self.grants and self.recorded is not None and not self.problem
+        after = replace(self, grants=grants, recorded=self.recorded if same else at, problem="")
         gone = (key for key in self.grants.by_key if not after.shown(key)) if grants is not self.grants else ()
         doubts = {**{key: Doubt(self.recorded or at, shown=True) for key in gone}, **self.doubts}
         before = self.grants.all if grants is not self.grants else ()

@@ -12,6 +12,7 @@ from device_agent.runtime.settings import Settings
 from device_agent.store.keeper import Keeper
 from device_agent.store.node_store import KeptFile, NodeStore
 from device_agent.store.section import Section
+from device_agent.table.forgotten import STARTING_SECONDS
 from device_agent.table.grants import GRANTS, SeenGrant
 from device_agent.table.memory import GrantMemory, HealthMemory
 from unit.health.gpus import Gpus, gpu, gpu_resource, new_table
@@ -146,6 +147,7 @@ async def test_the_last_grants_count_after_a_restart_until_the_record_is_read(tm
     assert process.steps.device("x", name=OTHER).withheld == "HeldAs"
     assert "default/pod-old" in process.steps.device("x", name=OTHER).text
     process.steps.record()
+    process.steps.now += STARTING_SECONDS
     process.steps.settle()
     assert process.steps.seen(OTHER) == {"x": True}
 
@@ -207,6 +209,7 @@ async def test_what_other_objects_saw_last_counts_until_the_record_is_read(tmp_p
     process.steps.scan(RENAMED)
     assert process.steps.seen(OTHER) == {"x": False}
     process.steps.record()
+    process.steps.now += STARTING_SECONDS
     process.steps.settle()
     assert process.steps.seen(OTHER) == {"x": True}
     await process.keeper.close()

@@ -90,6 +90,7 @@ class Steps:
 
     def __init__(self, *resources: Resource, owner: str = "lab") -> None:
         self.now = 0.0
+        self._record: tuple[tuple[Grant, ...], object] | None = None
         self.table = DeviceTable(document(*resources), owner=owner, boot="boot")
 
     def scan(self, *units: Unit, **fields) -> frozenset[str]:
@@ -105,13 +106,18 @@ class Steps:
         self.now += 1
         at = self.now if begun is None else begun
         told = None if holders is None else listing(holders, *pods)
-        return self.table.apply_listing(told, begun=at, now=self.now, wall=wall(self.now))
+        changed = self.table.apply_listing(told, begun=at, now=self.now, wall=wall(self.now))
+        if told is not None and self.table.nameless and self._record is not None:
+            grants, life = self._record
+            changed |= self.record(*grants, life=life)
+        return changed
 
     def record(
         self, *grants: Grant, resent: float | None = None, life: object = 1, problem: str = ""
     ) -> frozenset[str]:
         """One look at the kubelet's record."""
         self.now += 1
+        self._record = None if problem else (grants, life)
         reading = Reading(grants, begun=self.now, resent=resent, life=life, problem=problem)
         return self.table.apply_record(reading, now=self.now, wall=wall(self.now))
 

@@ -252,7 +252,7 @@ def test_a_device_in_another_plugins_answer_is_withheld_and_the_holder_named(dev
 def test_a_device_of_another_plugin_is_withheld_until_two_seconds_after_it_is_free():
     steps = plugged(CARD)
     steps.record(foreign(nodes=("/dev/dri/card0",)))
-    steps.list({})
+    steps.list({}, begun=steps.now + 1.5)
     steps.record()
     assert steps.seen() == {"card": False}
     steps.now += 1

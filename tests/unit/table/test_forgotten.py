@@ -1,10 +1,14 @@
 """What running pods have stays theirs when the kubelet has forgotten it."""
 
+from collections.abc import Iterable
+from functools import partial
+
 import pytest
 from device_agent.contract.document import Ownership
 from device_agent.runtime.errors import UnavailableDevice
 from device_agent.table import forgotten
 from device_agent.table.grants import Grant, Grants, SeenGrant
+from device_agent.table.holders import Listing
 from device_agent.table.snapshot import Health
 from unit.table.samples import NAME, OTHER, Steps, held, listing, resource, unit, wall
 
@@ -72,6 +76,9 @@ def test_between_the_record_and_the_first_list_of_that_life_it_is_withheld():
         steps.table.units_of(NAME, ["a"])
     steps.list({}, begun=begun)  # asked of the kubelet before
     assert steps.seen() == {"a": False, "b": True}
+    steps.list({})  # the kubelet may not have heard of all its pods
+    assert steps.seen() == {"a": False, "b": True}
+    steps.now += forgotten.STARTING_SECONDS
     steps.list({})
     assert steps.seen() == {"a": True, "b": True}
 
@@ -104,6 +111,7 @@ def test_a_pod_that_gives_up_its_devices_in_one_life_of_the_kubelet_leaves_nothi
 def test_a_pod_that_ended_while_the_kubelet_was_down_has_lost_nothing():
     steps, _ = running()
     steps.record(life=NEW)
+    steps.now += forgotten.STARTING_SECONDS
     steps.list({}, pods=[POD_B])
     assert steps.seen() == {"a": True, "b": True}
 
@@ -211,6 +219,7 @@ def test_an_agent_that_starts_after_the_kubelet_knows_it_from_the_node_store():
 def test_it_is_kept_on_the_node_as_long_as_its_pod_runs():
     steps, grant = torn()
     assert steps.table.seen_grants() == (SeenGrant(grant, *POD_A),)
+    steps.now += forgotten.STARTING_SECONDS
     steps.settle({}, life=NEW)
     assert steps.table.seen_grants() == ()
 
@@ -245,21 +254,28 @@ def grant(*ids: str, pod: str = "uid", container: str = "main", name: str = NAME
     return Grant(pod, container, name, ids)
 
 
+def named(grants: Grants, shown: Listing, before: Iterable[SeenGrant]) -> tuple[SeenGrant, ...]:
+    return forgotten.with_names(grants, shown, before, listed=lambda _: True)
+
+
+still_lost = partial(forgotten.still_lost, complete=True)
+
+
 def test_a_grants_pod_is_the_one_that_list_shows_with_all_its_ids_in_that_container():
     shown = listing(held("a", "b"))
     one = Grants((grant("a"), grant("b", pod="uid-2"), grant("c", pod="uid-3"), grant("a", pod="uid-4", container="x")))
-    names = [(seen.namespace, seen.name) for seen in forgotten.with_names(one, shown, ())]
+    names = [(seen.namespace, seen.name) for seen in named(one, shown, ())]
     assert names == [POD_A, POD_B, ("", ""), ("", "")]
     both = Grants((grant("a", "b"),))
-    assert forgotten.with_names(both, shown, ()) == (SeenGrant(grant("a", "b")),)
+    assert named(both, shown, ()) == (SeenGrant(grant("a", "b")),)
     two = listing({NAME: {"a": held("a", "b")[NAME]["a"] + held("b")[NAME]["b"]}})
-    assert forgotten.with_names(Grants((grant("a"),)), two, ()) == (SeenGrant(grant("a")),)
+    assert named(Grants((grant("a"),)), two, ()) == (SeenGrant(grant("a")),)
 
 
 def test_a_name_that_was_known_stays_and_counts_for_all_of_the_pod():
     before = (SeenGrant(grant("a"), "default", "named"),)
     one = Grants((grant("a"), grant("i", container="init")))
-    assert [seen.name for seen in forgotten.with_names(one, listing({}), before)] == ["named", "named"]
+    assert [seen.name for seen in named(one, listing({}), before)] == ["named", "named"]
 
 
 def test_grants_without_a_name_cannot_be_found_in_list_and_are_not_lost():
@@ -272,13 +288,13 @@ def test_a_grant_is_there_when_its_container_has_any_of_the_resource():
     assert forgotten.lost(before, Grants((grant("b"),))) == before[1:]
     assert forgotten.lost(before, Grants((grant("a", pod="uid-2"), grant("a", name=OTHER)))) == before
     shown = {NAME: {"b": held("a")[NAME]["a"]}}
-    assert forgotten.still_lost(before, listing(shown), ()) == before[1:]
-    assert forgotten.still_lost(before, listing({OTHER: shown[NAME]}), ()) == before
+    assert still_lost(before, listing(shown), ()) == before[1:]
+    assert still_lost(before, listing({OTHER: shown[NAME]}), ()) == before
 
 
 def test_a_pod_of_the_same_name_with_another_uid_is_another_pod():
     before = (SeenGrant(grant("a"), *POD_A),)
     shown = listing({}, POD_A)
-    assert forgotten.still_lost(before, shown, (SeenGrant(grant("x", container="other"), *POD_A),)) == before
-    assert forgotten.still_lost(before, shown, (SeenGrant(grant("x", pod="uid-2"), *POD_B),)) == before
-    assert forgotten.still_lost(before, shown, (SeenGrant(grant("x", pod="uid-2"), *POD_A),)) == ()
+    assert still_lost(before, shown, (SeenGrant(grant("x", container="other"), *POD_A),)) == before
+    assert still_lost(before, shown, (SeenGrant(grant("x", pod="uid-2"), *POD_B),)) == before
+    assert still_lost(before, shown, (SeenGrant(grant("x", pod="uid-2"), *POD_A),)) == ()
