@@ -122,11 +122,11 @@ def test_eight_devices_that_are_renamed_while_three_are_held_are_all_healthy():
     steps.table.configure(document(Resource(name=new, devices=(entry(sysfs=SysfsSource("block")),))))
     steps.scan(*(unit(f"loop{n}", name=new, source="sysfs") for n in range(8)))
     steps.list(held("loop0", "loop1", "loop2"))
+    steps.settle(held("loop0", "loop1", "loop2"))
     told = [device for state in steps.table.snapshot().resources for device in state.devices]
     assert {device.health for device in told} == {Health.HEALTHY}
-    assert sorted(filter(None, (device.withheld for device in told if device.unit.resource == new))) == ["HeldAs"] * 3
-    assert {device.withheld for device in told if device.unit.resource == NAME} == {"Draining"}
-    steps.settle(held("loop0", "loop1", "loop2"))
+    assert sum(device.withheld == "HeldAs" for device in told if device.unit.resource == new) == 3
+    assert [device.withheld for device in told if device.unit.resource == NAME] == ["Draining"] * 3
     assert sum(steps.seen(new).values()) == 5
 
 
