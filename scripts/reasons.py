@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "docs" / "troubleshooting.md"
 TABLES = (
     reasons.DeviceHealth,
+    reasons.Withheld,
     reasons.DeviceReason,
     reasons.ExclusionReason,
     reasons.NodeState,

@@ -11,6 +11,7 @@ import logging
 import signal
 import threading
 import time
+from collections import Counter
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
@@ -34,6 +35,7 @@ from device_agent.options import Options
 from device_agent.report import inventory
 from device_agent.report import reporter as report
 from device_agent.report.acknowledgement import Acknowledgement
+from device_agent.report.cordoning import Cordoning
 from device_agent.report.transitions import Transitions
 from device_agent.runtime import logs
 from device_agent.runtime.directory_watch import DirectoryWatch
@@ -46,12 +48,12 @@ from device_agent.store.node_store import NodeStore, boot_id
 from device_agent.store.seating import Seating
 from device_agent.store.seats import Seats
 from device_agent.store.sweeper import Sweeper
+from device_agent.table.cordons import CORDONS
 from device_agent.table.device_table import DeviceTable
 from device_agent.table.grants import GRANTS
 from device_agent.table.holders import Listing
 from device_agent.table.kubelet_view import Reading
-from device_agent.table.memory import GrantMemory, HealthMemory
-from device_agent.table.snapshot import Health
+from device_agent.table.memory import CordonMemory, GrantMemory, HealthMemory
 
 logger = logging.getLogger(__name__)
 
@@ -85,6 +87,7 @@ class Agent:
         self._table = DeviceTable(
             Document(resources=()),
             owner=options.owner,
+            config=options.identity.config,
             boot=boot_id(roots.proc),
             fault_rules={d.kind: d.fault_rule for d in options.drivers},
         )
@@ -93,6 +96,7 @@ class Agent:
         )
         self._keep_on_node(NodeStore(options.kubelet_dir, object_uid=options.owner, boot=boot_id(roots.proc)))
         self._acknowledgement = Acknowledgement(self._table, changed=self._changed)
+        self._cordoning = Cordoning(self._table, changed=self._changed)
         self._look_at_node(roots)
         self._served = ServedNames(
             self._table,
@@ -109,8 +113,10 @@ class Agent:
         self._config_keeper = Keeper(store, CONFIG, config, settings=settings, told=config.kept_badly)
         self._health_keeper = Keeper(store, HEALTH, health, settings=settings, told=self._kept_badly)
         self._grant_keeper = Keeper(store, GRANTS, grants, settings=settings, told=self._kept_badly)
-        self._keepers = (self._config_keeper, self._health_keeper, self._grant_keeper)
-        self._sweeper = Sweeper(store, (CONFIG, HEALTH, GRANTS), settings=settings)
+        cordons = CordonMemory(self._table, changed=self._changed)
+        self._cordon_keeper = Keeper(store, CORDONS, cordons, settings=settings, told=self._kept_badly)
+        self._keepers = (self._config_keeper, self._health_keeper, self._grant_keeper, self._cordon_keeper)
+        self._sweeper = Sweeper(store, (CONFIG, HEALTH, GRANTS, CORDONS), settings=settings)
         options = self._options
         self._seating = Seating(
             Seats(options.kubelet_dir, object_uid=options.owner, config=options.identity.config),
@@ -183,6 +189,7 @@ class Agent:
         await asyncio.gather(*(self._tasks.once("recall", keeper.recall) for keeper in self._keepers))
         for keeper in self._keepers:
             self._tasks.keep(f"store-{keeper.section.name}", keeper.run)
+        self._tasks.keep("cordons", self._look_at_cordons)
         self._tasks.keep("nodes", self._nodes.run)
         self._tasks.keep("sweeper", self._sweeper.run)
         for driver in self._drivers:
@@ -220,8 +227,10 @@ class Agent:
                 build=self._inventory,
                 settings=settings,
                 metrics=self._metrics,
-                acknowledged=self._acknowledgement.read,
-                awaiting=lambda: self._acknowledgement.expected,
+                ordered=self._ordered,
+                cordoned=self._cordoning.wanted,
+                others=self._cordoning.objects,
+                deleted=self._cordoning.drop,
             )
             if options.api
             else None
@@ -311,6 +320,16 @@ class Agent:
         self._configuration.keep(scan.accepted)
         self._config_keeper.stirred()
 
+    async def _look_at_cordons(self) -> None:
+        """Other objects' agents may have cordoned hardware that this one serves too."""
+        while True:
+            await asyncio.sleep(self._settings.cordon_look)
+            self._cordon_keeper.look_at_others()
+
+    def _ordered(self, orders: report.Orders) -> None:
+        self._acknowledgement.read(orders.acknowledgement)
+        self._cordoning.read(orders.cordoned)
+
     def _configured(self) -> None:
         sha256 = self._scans.in_force.sha256 if self._scans.in_force else ""
         self._metrics.configured(sha256=sha256, error=bool(self._configuration.error))
@@ -398,8 +417,10 @@ class Agent:
         counts = [
             ResourceCount(
                 resource=state.name,
-                healthy=state.healthy,
-                unhealthy=sum(d.health is not Health.HEALTHY for d in state.devices),
+                healthy=state.counts.healthy,
+                unhealthy=state.counts.unhealthy,
+                unknown=state.counts.unknown,
+                withheld=Counter(d.hold.word for d in state.devices if d.hold is not None and d.ids),
                 capacity=state.capacity,
                 allocated=state.allocated,
             )
@@ -430,6 +451,7 @@ class Agent:
             registrations=self._served.states,
             health_error=self._health_keeper.problem,
             acknowledgement=self._acknowledgement.text,
+            cordons=self._cordoning.text,
         )
         return inventory.build(
             self._table.snapshot(), observed, identity=self._options.identity, limit=self._settings.report_bytes

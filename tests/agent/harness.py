@@ -32,6 +32,8 @@ FAST = {
     "report_first": 0.05,
     "report_interval": 0.1,
     "report_spread": 0.4,
+    "inventory_poll": 0.3,
+    "cordon_look": 0.3,
 }
 """Intervals at about a tenth of their real values. Deadlines keep their real values."""
 

@@ -77,7 +77,7 @@ def on(driver: Scenario) -> tuple[str, ...]:
 
 def reporting(start: Start, api: ApiServer, *arguments: str, **settings: float) -> AgentProcess:
     return start(
-        "--report=api", f"--api-server={api.url}", *arguments, env=ENV, settings={"acknowledge_poll": 0.2, **settings}
+        "--report=api", f"--api-server={api.url}", *arguments, env=ENV, settings={"inventory_poll": 0.2, **settings}
     )
 
 

@@ -82,7 +82,7 @@ def test_after_a_rename_while_the_agent_is_down_a_held_device_is_not_offered(
 
     def told() -> dict[str, tuple[str, str]]:
         devices = api.objects.get("lab.node-1", {}).get("status", {}).get("devices", ())
-        return {d["resource"]: (d["reason"], d["message"]) for d in devices if d["id"] == held and "reason" in d}
+        return {d["resource"]: (d["withheld"], d["message"]) for d in devices if d["id"] == held and "withheld" in d}
 
     until(lambda: set(told()) == {OLD, NEW}, what="both in the inventory")
     assert {name: reason for name, (reason, _) in told().items()} == {OLD: "Draining", NEW: "HeldAs"}
@@ -134,7 +134,7 @@ def test_a_device_of_another_plugins_pod_is_not_offered_until_that_ends(
 
     def told() -> list[str]:
         devices = api.objects.get("lab.node-1", {}).get("status", {}).get("devices", ())
-        return [d["message"] for d in devices if d.get("reason") == "HeldAs"]
+        return [d["message"] for d in devices if d.get("withheld") == "HeldAs"]
 
     until(lambda: told() and "lab/old" in told()[0], what="the pod named")
     assert "w1 of vendor.com/widget" in told()[0]

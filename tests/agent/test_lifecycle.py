@@ -233,7 +233,12 @@ def test_a_bad_disk_at_the_start_is_reported_and_devices_are_served(
     kubelet.wait_for(SIM, 4)
     kubelet.admit("pod", SIM, 1)
     assert hung.exists()
-    until(lambda: {r["section"] for r in agent.said("the node store cannot be read")} == {"config", "health", "grants"})
+    until(
+        lambda: (
+            {r["section"] for r in agent.said("the node store cannot be read")}
+            == {"config", "health", "grants", "cordons"}
+        )
+    )
     told = os.strerror(number) if number else "the disk hangs"
     until(lambda: told in api.objects.get("lab.node-1", {}).get("status", {}).get("healthError", ""), what="told")
     node.configure(document(simulated(count=5)))

@@ -47,7 +47,9 @@ def test_the_inventory_is_created_and_says_what_there_is(
     assert status(api)["observedConfigHash"] == sha256
     assert status(api)["podResources"] == "Available"
     assert "configError" not in status(api)
-    assert status(api)["summary"] == {"devices": 3, "healthy": 3, "capacity": 3, "allocated": 0}
+    assert status(api)["summary"] == {
+        "devices": 3, "healthy": 3, "unhealthy": 0, "unknown": 0, "withheld": 0, "capacity": 3, "allocated": 0
+    }  # fmt: skip
     assert resource(api)["devices"] == 2
     for moment in (resource(api)["lastRegistrationTime"], status(api)["lastHeartbeatTime"]):
         age = dt.datetime.now(tz=dt.UTC) - dt.datetime.fromisoformat(moment)

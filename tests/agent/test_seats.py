@@ -25,9 +25,9 @@ def reporting(start: Start, api: ApiServer, *arguments: str, env: dict[str, str]
 
 
 def reasons(api: ApiServer, resource: str, inventory: str = INVENTORY) -> list[str]:
-    """The reasons of the resource's devices, '' for one that is offered."""
+    """Why the resource's devices are withheld, '' for one that is offered."""
     devices = api.objects.get(inventory, {}).get("status", {}).get("devices", ())
-    return [device.get("reason", "") for device in devices if device["resource"] == resource]
+    return [device.get("withheld", "") for device in devices if device["resource"] == resource]
 
 
 def resource(api: ApiServer, name: str, inventory: str = INVENTORY) -> dict[str, object]:

@@ -92,7 +92,7 @@ def test_a_new_agent_does_not_offer_a_gpu_held_under_its_former_name(kube: Kube,
             with served(kube, gpu(shared, sharing={"replicas": 2}), logLevel="Debug", **access):
                 kube.wait_node("node-1", shared, 14, 15)  # the held id is listed under its former name
                 rows = kube.inventory("gpus", "node-1")["status"]["devices"]
-                told = {d["resource"]: d["reason"] for d in rows if d["id"] == held}
+                told = {d["resource"]: d["withheld"] for d in rows if d["id"] == held}
                 assert told == {GPU: "Draining", shared: "HeldAs"}
                 kube("delete", "pod", "holder", "--grace-period=0", "--force", "--wait=true")
                 kube.wait_node("node-1", shared, 16, 16, seconds=90)

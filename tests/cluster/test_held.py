@@ -71,7 +71,7 @@ def test_a_device_of_another_plugins_pod_is_not_offered_until_that_ends(
             with kube.config("disks", {"resources": [disks()]}):
                 kube.wait_node("node-1", RESOURCE, 2, 3)
                 held = wait_for("loop0 to be told", lambda: devices(kube).get("loop0"))
-                assert held["reason"] == "HeldAs"
+                assert held["withheld"] == "HeldAs"
                 assert "default/theirs" in held["message"]
                 with kube.pod("ours", limits={RESOURCE: 1}, node="node-1"):
                     assert kube.pod_env("ours", "DISK") != "loop0"

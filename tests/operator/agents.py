@@ -84,6 +84,7 @@ class Agent:
                     "registered": True,
                     "devices": len(devices),
                     "healthy": healthy,
+                    "unhealthy": sum(h == "Unhealthy" for h in devices.values()),
                     "unknown": sum(h == "Unknown" for h in devices.values()),
                     "capacity": len(devices),
                     "allocated": len(held),

@@ -52,6 +52,10 @@ def _pool(**fields: Any) -> dict[str, Any]:
     return config({"resources": [entry()], "nodePools": [{"name": "edge", **fields}]})
 
 
+def _cordon(**rule: Any) -> dict[str, Any]:
+    return config({"resources": [entry()], "cordon": [rule]})
+
+
 def _node(**fields: Any) -> dict[str, Any]:
     return _one(inject={"deviceNodes": [fields]})
 
@@ -117,6 +121,19 @@ CASES = (
         API,
         "values in body should have at least 1 items",
         _one(exclude=[{"attribute": "name", "values": []}]),
+    ),
+    Case("cordon without match", API, "spec.cordon[0].match: Required value", _cordon(reason="recall")),
+    Case(
+        "cordon by an unknown attribute",
+        OPERATOR,
+        "spec.cordon[0].match.attribute: unknown attribute 'colour'",
+        _cordon(match={"attribute": "colour", "values": ["red"]}),
+    ),
+    Case(
+        "cordon with an unclosed glob",
+        OPERATOR,
+        "spec.cordon[0].match.values: '[a-z' has a '[' without ']'",
+        _cordon(match={"attribute": "name", "values": ["[a-z"]}),
     ),
     # ---- fields
     Case("misspelt field", API, 'unknown field "spec.resource"', config({"resources": [entry()], "resource": []})),

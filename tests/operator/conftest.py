@@ -6,6 +6,7 @@ one test are gone before the next; the operator goes on running unless a test wa
 
 import contextlib
 import hashlib
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -40,11 +41,14 @@ def api() -> Iterator[Cluster]:
 
 def install_crds(cluster: Cluster) -> None:
     cluster.kubectl("apply", "-f", str(CRDS))
-    path = '{.items[*].status.conditions[?(@.type=="Established")].status}'
-    eventually(
-        "the kinds are established",  # `kubectl wait` fails for a kind that has no status yet
-        lambda: cluster.kubectl("get", "-f", str(CRDS), "-o", f"jsonpath={path}").split() == ["True", "True"],
-    )
+    # `kubectl wait` and jsonpath fail for a kind that has no status yet
+    eventually("the kinds are established", lambda: established(cluster) == ["True", "True"])
+
+
+def established(cluster: Cluster) -> list[str]:
+    kinds = json.loads(cluster.kubectl("get", "-f", str(CRDS), "-o", "json"))["items"]
+    conditions = (c for kind in kinds for c in kind.get("status", {}).get("conditions") or ())
+    return [c["status"] for c in conditions if c["type"] == "Established"]
 
 
 @pytest.fixture(scope="session")

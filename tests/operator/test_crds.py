@@ -204,22 +204,31 @@ def test_an_inventory_has_the_name_of_its_config_and_node(kube: Kube):
 def test_an_inventory_stays_that_of_its_node(api: Cluster):
     api.kubectl("create", "-f", "-", input=json.dumps(inventory()))
     try:
-        with pytest.raises(LocalClusterError, match="spec is immutable"):
+        with pytest.raises(LocalClusterError, match=r"nodeName is immutable: only spec\.cordoned may change"):
             api.kubectl("patch", "ndi", "lab.node-1", "--type=merge", "-p", '{"spec": {"nodeName": "node-2"}}')
         status = {
             "poolName": "edge",
             "lastHeartbeatTime": (datetime.now(UTC) - timedelta(hours=3)).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "summary": {"devices": 2, "healthy": 1, "capacity": 2, "allocated": 1},
-            "devices": [{"id": "a", "resource": "example.com/nic", "health": "Healthy", "attributes": {"name": "a"}}],
+            "summary": {"devices": 2, "healthy": 1, "withheld": 1, "capacity": 2, "allocated": 1},
+            "devices": [
+                {
+                    "id": "a",
+                    "resource": "example.com/nic",
+                    "health": "Healthy",
+                    "offered": False,
+                    "withheld": "Cordoned",
+                },
+                {"id": "b", "resource": "example.com/nic", "health": "Healthy", "attributes": {"name": "a"}},
+            ],
         }
         patch = json.dumps({"status": status})
         api.kubectl("patch", "ndi", "lab.node-1", "--subresource=status", "--type=merge", "-p", patch)
         assert json.loads(api.kubectl("get", "ndi", "lab.node-1", "-o", "json"))["status"] == status
         head, row = (line.split() for line in api.kubectl("get", "ndi").splitlines())
-        assert head == ["NAME", "NODE", "CONFIG", "POOL", "DEVICES", "HEALTHY", "ALLOCATED", "AGE"]
-        assert row[:7] == ["lab.node-1", "node-1", "lab", "edge", "2", "1", "1"]
+        assert head == ["NAME", "NODE", "CONFIG", "POOL", "DEVICES", "HEALTHY", "WITHHELD", "ALLOCATED", "AGE"]
+        assert row[:8] == ["lab.node-1", "node-1", "lab", "edge", "2", "1", "1", "1"]
         head, row = (line.split() for line in api.kubectl("get", "ndi", "-o", "wide").splitlines())
-        assert (head[7:], row[8]) == (["AGE", "HEARTBEAT"], "3h")
+        assert (head[8:], row[9]) == (["AGE", "HEARTBEAT"], "3h")
         for selector, found in (("spec.nodeName=node-1", 1), ("spec.nodeName=node-2", 0), ("spec.configName=lab", 1)):
             items = json.loads(api.kubectl("get", "ndi", "--field-selector", selector, "-o", "json"))["items"]
             assert len(items) == found, selector
@@ -227,12 +236,46 @@ def test_an_inventory_stays_that_of_its_node(api: Cluster):
         api.kubectl("delete", "ndi", "lab.node-1")
 
 
+def cordoned(kube: Kube, *items: dict[str, Any]) -> list[dict[str, Any]]:
+    """The cordons after a merge patch of the spec."""
+    return kube.patch(f"{INVENTORIES}/lab.node-1", {"spec": {"cordoned": list(items)}})["spec"].get("cordoned", [])
+
+
+def test_of_an_inventorys_spec_the_cordons_alone_may_change(kube: Kube):
+    kube.create(INVENTORIES, {**inventory(), "spec": {**inventory()["spec"], "cordoned": [{"id": "a"}]}})
+    try:
+        first, second = {"id": "a", "reason": "recall"}, {"id": "*", "reason": "maintenance"}
+        assert cordoned(kube, first, second) == [first, second]
+        assert cordoned(kube) == []
+        for spec, refused in (
+            ({"cordoned": [{"id": "a"}, {"id": "a"}]}, 'Duplicate value: {"id":"a"}'),
+            ({"cordoned": [{"reason": "no id"}]}, "spec.cordoned[0].id"),
+            ({"cordoned": [{"id": ""}]}, "spec.cordoned[0].id"),
+            ({"cordoned": [{"id": "a", "reason": "x" * 257}]}, "spec.cordoned[0].reason"),
+            ({"cordoned": [{"id": f"d{n}"} for n in range(257)]}, "spec.cordoned"),
+            ({"configName": "other", "cordoned": [{"id": "a"}]}, "configName is immutable: only spec.cordoned"),
+            ({"nodeName": None}, "spec.nodeName"),
+        ):
+            with pytest.raises(RefusedError) as error:
+                kube.patch(f"{INVENTORIES}/lab.node-1", {"spec": spec})
+            assert refused in str(error.value), spec
+    finally:
+        kube.delete(f"{INVENTORIES}/lab.node-1")
+
+
 def test_kubectl_shows_the_summary_and_more_with_wide(api: Cluster):
     api.kubectl("create", "-f", "-", input=json.dumps(config({"resources": [entry()]}, name="columns")))
     try:
         status = {
             "lastUpdateTime": "2026-01-01T00:00:00Z",
-            "summary": {"nodes": "2/3", "devices": "23/24", "capacity": 48, "allocated": 10, "unhealthy": 1},
+            "summary": {
+                "nodes": "2/3",
+                "devices": "23/24",
+                "capacity": 48,
+                "allocated": 10,
+                "unhealthy": 1,
+                "withheld": 2,
+            },
             "conditions": [
                 {
                     "type": "Ready",
@@ -250,9 +293,8 @@ def test_kubectl_shows_the_summary_and_more_with_wide(api: Cluster):
         assert narrow[0] == ["NAME", "READY", "NODES", "DEVICES", "ALLOCATED", "UPDATED", "AGE"]
         assert narrow[1][:5] == ["devicepluginconfig.device-operator.io/columns", "False", "2/3", "23/24", "10"]
         wide = [line.split() for line in api.kubectl("get", "dpc", "-o", "wide").splitlines()]
-        shown = ["NAME", "READY", "NODES", "DEVICES", "ALLOCATED", "UPDATED", "AGE", "UNHEALTHY", "CAPACITY", "REASON"]
-        assert wide[0] == shown
-        assert wide[1][7:] == ["1", "48", "ImagePullFailed"]
+        assert wide[0] == [*narrow[0], "UNHEALTHY", "WITHHELD", "CAPACITY", "REASON"]
+        assert wide[1][7:] == ["1", "2", "48", "ImagePullFailed"]
     finally:
         api.kubectl("delete", "dpc", "columns")
 

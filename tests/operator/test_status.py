@@ -69,7 +69,7 @@ def test_counts_and_holders_come_from_the_agents_reports(operator: OperatorProce
     agents[0].report({"a": "Healthy", "b": "Healthy"}, resource=RESOURCE, allocated={"a": "trainer"})
     agents[1].report({"c": "Healthy"}, resource=RESOURCE)
 
-    expected = {"nodes": "2/2", "devices": "3/3", "capacity": 3, "allocated": 1, "unhealthy": 0}
+    expected = {"nodes": "2/2", "devices": "3/3", "capacity": 3, "allocated": 1, "unhealthy": 0, "withheld": 0}
     eventually("the summary", lambda: status_of(kube, "counts").get("summary") == expected)
     reaches(kube, "counts", "Ready", "True")
     status = status_of(kube, "counts")

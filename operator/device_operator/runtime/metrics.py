@@ -28,6 +28,7 @@ class _Figures:
     conditions: tuple[tuple[str, str], ...] = ()
     nodes: Tally[tuple[str, str]] = field(default_factory=Tally)
     devices: Tally[tuple[str, str, str]] = field(default_factory=Tally)
+    withheld: Tally[tuple[str, str]] = field(default_factory=Tally)
     capacity: Tally[tuple[str, str]] = field(default_factory=Tally)
     allocated: Tally[tuple[str, str]] = field(default_factory=Tally)
 
@@ -91,10 +92,10 @@ class Telemetry:
         for inventory in inventories:
             for resource in inventory.resources:
                 key = (inventory.pool_name, resource.name)
-                # the agent offers a device of unknown health, and counts it as healthy
-                figures.devices[*key, DeviceHealth.HEALTHY] += resource.answering
-                figures.devices[*key, DeviceHealth.UNHEALTHY] += max(0, resource.devices - resource.healthy)
+                figures.devices[*key, DeviceHealth.HEALTHY] += resource.healthy
+                figures.devices[*key, DeviceHealth.UNHEALTHY] += resource.unhealthy
                 figures.devices[*key, DeviceHealth.UNKNOWN] += resource.unknown
+                figures.withheld[key] += resource.withheld
                 figures.capacity[key] += resource.capacity
                 figures.allocated[key] += resource.allocated
         self._figures[name] = figures
@@ -116,6 +117,9 @@ class Telemetry:
         devices = GaugeMetricFamily(
             f"{PREFIX}_devices", "Physical devices.", labels=["config", "pool", "resource", "health"]
         )
+        withheld = GaugeMetricFamily(
+            f"{PREFIX}_devices_withheld", "Devices not offered, by plan.", labels=["config", "pool", "resource"]
+        )
         capacity = GaugeMetricFamily(
             f"{PREFIX}_capacity", "Ids that kubelets see.", labels=["config", "pool", "resource"]
         )
@@ -127,9 +131,10 @@ class Telemetry:
             for family, tally in (
                 (nodes, figures.nodes),
                 (devices, figures.devices),
+                (withheld, figures.withheld),
                 (capacity, figures.capacity),
                 (allocated, figures.allocated),
             ):
                 for key, count in tally.items():
                     family.add_metric([name, *key], count)
-        yield from (conditions, nodes, devices, capacity, allocated)
+        yield from (conditions, nodes, devices, withheld, capacity, allocated)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from device_agent.contract.document import Document, Resource
+from device_agent.contract.document import CordonRule, Document, Resource
 
 from device_operator.spec.agent_settings import AgentSettings
 from device_operator.spec.scheduling import EVERY_TAINT, Term, Toleration
@@ -43,16 +43,17 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """`max_unavailable`: a count, or a percentage such as "10%"."""
+    """`max_unavailable`: a count, or a percentage such as "10%". `cordon`: devices withheld on every node."""
 
     resources: tuple[Resource, ...]
     pools: tuple[Pool, ...]
     max_unavailable: int | str = DEFAULT_MAX_UNAVAILABLE
     paused: bool = False
+    cordon: tuple[CordonRule, ...] = ()
 
     def document(self, pool: Pool) -> Document:
         """What the pool's agents serve, in the order of the entries."""
-        return Document(tuple(r for r in self.resources if r.name in pool.serves))
+        return Document(tuple(r for r in self.resources if r.name in pool.serves), self.cordon)
 
     def allowed_unavailable(self, nodes: int) -> int:
         """How many of `nodes` may be unavailable, rounded down."""

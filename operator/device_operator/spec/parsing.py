@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from device_agent.contract import check, names
 from device_agent.contract.codec import ShapeError, decode
-from device_agent.contract.document import ContractError, Document, Resource, dump, parse_resource
+from device_agent.contract.document import ContractError, CordonRule, Document, Resource, dump, parse_resource
 
 from device_operator.runtime.errors import InvalidSpecError
 from device_operator.spec import agent_settings, catalogue, scheduling
@@ -24,6 +24,7 @@ MAX_CONFIG_NAME: Final = 40
 MAX_POOL_NAME: Final = 20
 MAX_RESOURCES: Final = 64
 MAX_POOLS: Final = 32
+MAX_CORDONS: Final = 32
 MAX_INT32: Final = 2**31 - 1
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
 _PERCENT = re.compile(r"(?:[1-9][0-9]?|100)%")
@@ -54,16 +55,17 @@ def parse_spec(obj: Mapping[str, Any]) -> Spec:
     paused = raw.get("paused", False)
     if not isinstance(paused, bool):
         problems.append("spec.paused: must be true or false")
+    cordon = _cordon(raw.get("cordon", []), problems)
     agent = _agent(raw.get("agent", {}), "spec.agent", problems)
     pools = _pools(raw.get("nodePools"), agent, [r.name for r in resources], problems)
-    spec = Spec(resources, pools, _max_unavailable(raw.get("updateStrategy"), problems), bool(paused))
+    spec = Spec(resources, pools, _max_unavailable(raw.get("updateStrategy"), problems), bool(paused), cordon)
     problems += _size(spec)
     if problems:
         raise InvalidSpecError(tuple(problems))
     return spec
 
 
-_SPEC_FIELDS = {"paused", "resources", "nodePools", "agent", "updateStrategy"}
+_SPEC_FIELDS = {"paused", "cordon", "resources", "nodePools", "agent", "updateStrategy"}
 
 
 def _resources(raw: object, problems: list[str]) -> Iterator[Resource]:
@@ -91,6 +93,16 @@ def _resources(raw: object, problems: list[str]) -> Iterator[Resource]:
 
 def _parsed(entry: object, path: str) -> Resource:
     return parse_resource(entry, path=path)  # type: ignore[arg-type] # parse_resource reports another shape
+
+
+def _cordon(raw: object, problems: list[str]) -> tuple[CordonRule, ...]:
+    if not isinstance(raw, list) or len(raw) > MAX_CORDONS:
+        problems.append(f"spec.cordon: must be a list of at most {MAX_CORDONS} rules")
+        return ()
+    found = (_shaped(CordonRule, rule, f"spec.cordon[{i}]", problems) for i, rule in enumerate(raw))
+    rules = tuple(rule for rule in found if rule is not None)
+    problems += check.problems(Document((), rules))
+    return rules
 
 
 def _pools(raw: object, agent: AgentSettings, entries: list[str], problems: list[str]) -> tuple[Pool, ...]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from device_agent.contract.reasons import PLANNED, ConditionReason, DeviceHealth, NodeReason, NodeState
+from device_agent.contract.reasons import ConditionReason, DeviceHealth, NodeReason, NodeState
 from device_agent.contract.status import ConditionStatus, ConditionType, ConfigCondition, FleetDevice
 
 from device_operator.spec.acceptance import AcceptedState, Rejected
@@ -57,11 +57,6 @@ class BrokenDevices:
     @property
     def number(self) -> int:
         return len(self.listed) + self.cut
-
-    @property
-    def without_planned(self) -> "BrokenDevices":
-        """A device that is withheld by plan is no fault."""
-        return BrokenDevices(tuple(d for d in self.listed if d.reason not in PLANNED), self.cut)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +169,7 @@ def _degraded(situation: Situation) -> Condition:
     parts += [
         (reason, _devices(health, devices))
         for health, reason in _DEVICES.items()
-        if (devices := situation.broken.get(health, BrokenDevices()).without_planned).number
+        if (devices := situation.broken.get(health, BrokenDevices())).number
     ]
     if parts:
         return Condition(DEGRADED, TRUE, parts[0][0], "; ".join(text for _, text in parts))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final
 
-from device_agent.contract.reasons import ConditionReason, DeviceHealth
+from device_agent.contract.reasons import ConditionReason
 
 from device_operator.spec.model import ConfigRef
 from device_operator.spec.placement import Assignment, OtherConfig, Overlap
@@ -112,10 +112,6 @@ def offered_hardware(inventory: InventoryView) -> Hardware:
     if inventory.status is None:
         return Hardware({}, complete=not inventory.unreadable)
     return Hardware(
-        resources={
-            d.id: d.resource
-            for d in inventory.status.devices
-            if d.health is not DeviceHealth.UNHEALTHY and _HARDWARE.fullmatch(d.id)
-        },
+        resources={d.id: d.resource for d in inventory.status.devices if d.offered and _HARDWARE.fullmatch(d.id)},
         complete=not inventory.status.devices_omitted,
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from device_agent.contract.inventory import InventoryDevice
-from device_agent.contract.reasons import PLANNED, ConditionReason, DeviceHealth, EventReason
+from device_agent.contract.reasons import ConditionReason, DeviceHealth, EventReason
 from device_agent.contract.status import ConditionStatus, ConditionType, ConfigCondition, ConfigStatus
 
 from device_operator.spec.wording import clip, name_nodes
@@ -87,9 +87,9 @@ def _needs_none(condition: ConfigCondition, *, earlier: ConfigCondition | None, 
 def health_transitions(old: Iterable[InventoryView], new: Iterable[InventoryView]) -> tuple[Notice, ...]:
     """Events for the devices whose health changed between two observations of an object's inventories.
 
-    Up to `MAX_NAMED` devices of one reason get an Event each; more of them share one. Devices that are withheld by plan
-    (`PLANNED`), or offered again after that, share one Normal Event. A device that is seen for the first time is told
-    if it is Unhealthy. A device that is not listed is not told: the list may be incomplete.
+    Up to `MAX_NAMED` devices of one reason get an Event each; more of them share one. Devices that are withheld by
+    plan, or offered again after that, share one Normal Event. A device that is seen for the first time is told if it is
+    Unhealthy. A device that is not listed is not told: the list may be incomplete.
     """
     before = {inventory.name: inventory for inventory in old}
     groups: defaultdict[tuple[DeviceHealth, str], list[_Change]] = defaultdict(list)
@@ -119,20 +119,14 @@ class _Change:
 
     @property
     def planned(self) -> bool:
-        """Whether it is withheld by plan now and was not broken before, or is Healthy again after it was withheld."""
-        now, before = self.device.reason in PLANNED, self.was is not None and self.was.reason in PLANNED
-        if now:
-            return not before and (self.was is None or self.was.health is not DeviceHealth.UNHEALTHY)
-        return before and self.device.health is DeviceHealth.HEALTHY
+        """Whether it is withheld by plan now, or no longer, and its health tells nothing new."""
+        return self.device.withheld != (self.was.withheld if self.was is not None else "") and not self.told
 
     @property
     def told(self) -> bool:
-        if self.device.reason in PLANNED:
-            return False
         if self.was is None:
             return self.device.health is DeviceHealth.UNHEALTHY
-        # a device that was withheld by plan and breaks was Unhealthy before, too
-        return self.device.health is not self.was.health or self.was.reason in PLANNED
+        return self.device.health is not self.was.health
 
     @property
     def cause(self) -> str:
@@ -145,7 +139,7 @@ class _Change:
     def key(self) -> str:
         """It has `since`, so that a restarted operator writes no Event twice."""
         device = self.device
-        return f"{self.node}/{device.resource}/{device.id}/{device.health}/{device.since}"
+        return f"{self.node}/{device.resource}/{device.id}/{device.health}{device.withheld}/{device.since}"
 
 
 _OF_HEALTH: Final = {
@@ -174,7 +168,7 @@ def _told(health: DeviceHealth, cause: str, changes: list[_Change]) -> Iterable[
 
 
 def _planned(changes: list[_Change]) -> Notice:
-    numbers = Counter(c.device.reason or "offered again" for c in changes)
+    numbers = Counter(c.device.withheld or "offered again" for c in changes)
     text = f"planned change on {name_nodes(c.node for c in changes)}: "
     text += ", ".join(f"{number} devices {what}" for what, number in sorted(numbers.items()))
     reason = EventReason.DEVICES_CHANGED

@@ -10,11 +10,12 @@ moves between pools would have two agents, or the pools would wait for each othe
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from device_agent.contract.inventory import InventoryStatus
-from device_agent.contract.reasons import PLANNED, DeviceReason, NodeReason
+from device_agent.contract.reasons import DeviceHealth, NodeReason, Withheld
 
 from device_operator.render.manifests import (
     ANNOTATION_CHANGED,
@@ -181,7 +182,7 @@ def _unfinished(pool: PoolView, nodes: Sequence[NodeReport], turn: Turn) -> str 
 
 
 def _with_devices(nodes: Iterable[NodeReport]) -> frozenset[str]:
-    """The entries with a device that is healthy, or withheld by plan. One that is draining was taken away."""
+    """The entries with a device that is not broken, offered or not. One that is draining was taken away."""
     found: set[str] = set()
     for status in (r.inventory.status for r in nodes if r.inventory and r.inventory.status):
         found |= _entries(status)
@@ -189,8 +190,9 @@ def _with_devices(nodes: Iterable[NodeReport]) -> frozenset[str]:
 
 
 def _entries(status: InventoryStatus) -> set[str]:
-    withheld = {d.resource for d in status.devices if d.reason in PLANNED and d.reason != DeviceReason.DRAINING}
-    return {r.entry_name for r in status.resources if r.healthy or r.name in withheld}
+    sound = [d for d in status.devices if d.health is not DeviceHealth.UNHEALTHY]
+    draining = Counter(d.resource for d in sound if d.withheld == Withheld.DRAINING)
+    return {r.entry_name for r in status.resources if r.healthy + r.unknown > draining[r.name]}
 
 
 def _number(text: str) -> int:

@@ -141,16 +141,14 @@ def _summary(reports: Sequence[NodeReport], unhealthy: BrokenDevices) -> StatusS
     """
     totals = [inventory.totals for inventory in _inventories(reports)]
     devices = sum(t.devices for t in totals)
-    healthy = sum(
-        max(i.totals.healthy - sum(r.unknown for r in i.resources), 0)
-        for i in _inventories(r for r in reports if r.served or r.grace)
-    )
+    healthy = sum(i.totals.healthy for i in _inventories(r for r in reports if r.served or r.grace))
     return StatusSummary(
         nodes=f"{sum(r.served for r in reports)}/{len(reports)}",
         devices=f"{healthy}/{devices}",
         capacity=sum(t.capacity for t in totals),
         allocated=sum(t.allocated for t in totals),
-        unhealthy=max(unhealthy.number, sum(max(t.devices - t.healthy, 0) for t in totals)),
+        unhealthy=max(unhealthy.number, sum(t.unhealthy for t in totals)),
+        withheld=sum(t.withheld for t in totals),
     )
 
 
@@ -201,8 +199,9 @@ def _resources(reports: Iterable[NodeReport]) -> list[ResourceTotals]:
                 total,
                 nodes=total.nodes + bool(r.devices),
                 devices=total.devices + r.devices,
-                healthy=total.healthy + (r.answering if report.served or report.grace else 0),
-                unhealthy=total.unhealthy + max(r.devices - r.healthy, 0),
+                healthy=total.healthy + (r.healthy if report.served or report.grace else 0),
+                unhealthy=total.unhealthy + r.unhealthy,
+                withheld=total.withheld + r.withheld,
                 capacity=total.capacity + r.capacity,
                 allocated=total.allocated + r.allocated,
             )
@@ -269,7 +268,8 @@ def _node(report: NodeReport) -> NodeStatus:
             NodeResource(
                 name=r.name,
                 devices=r.devices,
-                healthy=r.answering,
+                healthy=r.healthy,
+                withheld=r.withheld,
                 capacity=r.capacity,
                 allocated=r.allocated,
             )
@@ -292,6 +292,7 @@ def _device(device: InventoryDevice) -> NodeDevice:
         resource=device.resource,
         health=device.health,
         reason=device.reason,
+        withheld=device.withheld,
         allocated_to=device.allocated_to[:MAX_HOLDERS],
     )
 

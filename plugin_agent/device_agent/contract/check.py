@@ -50,6 +50,7 @@ def problems(document: Document, *, path: str = "spec.resources") -> tuple[str, 
             )
         first.setdefault(resource.name, index)
         found += _resource(resource, where)
+    found += _cordon(document)
     return tuple(found)
 
 
@@ -89,6 +90,18 @@ def attribute_names(resource: Resource) -> frozenset[str]:
     for _, text in templates_of(resource):
         used |= set(parse_template(text).names)
     return frozenset(used - {POSITION})
+
+
+def _cordon(document: Document) -> Iterator[str]:
+    sources = frozenset((*attributes.SOURCES, attributes.MIG))  # a pool may serve a part of the resources
+    for i, rule in enumerate(document.cordon):
+        at = f"spec.cordon[{i}].match"
+        if problem := attributes.attribute_problem(rule.match.attribute, sources=sources):
+            yield f"{at}.attribute: {problem}"
+        if not rule.match.values:
+            yield f"{at}.values: is empty, so nothing matches; give at least one value, or remove the entry"
+        for value in filter(globs.unclosed, rule.match.values):
+            yield f"{at}.values: {value!r:.80} has a '[' without ']'; close it, or write '[[]' for the character itself"
 
 
 def _resource(resource: Resource, where: str) -> Iterator[str]:

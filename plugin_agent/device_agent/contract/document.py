@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any, Final, TypeVar
 
 from device_agent.contract import attributes
-from device_agent.contract.codec import ShapeError, decode, encode
+from device_agent.contract.codec import ABSENT_IF_EMPTY, ShapeError, decode, encode
 from device_agent.contract.values import dataclass
 
 T = TypeVar("T")
@@ -271,10 +271,21 @@ class Resource:
 
 
 @dataclass(frozen=True, slots=True)
+class CordonRule:
+    """Devices that are withheld from new pods on every node. `reason`: why, for people."""
+
+    match: Match
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Document:
-    """The whole configuration of a pool. The first entry of `resources` that selects a device owns it."""
+    """The whole configuration of a pool. The first entry of `resources` that selects a device owns it. `cordon`: what
+    admins withhold; absent without any, so that older agents read the document.
+    """
 
     resources: tuple[Resource, ...]
+    cordon: tuple[CordonRule, ...] = field(default=(), metadata=ABSENT_IF_EMPTY)
     contract_version: int = field(default=CONTRACT_VERSION)
 
 

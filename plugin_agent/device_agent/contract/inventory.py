@@ -8,6 +8,7 @@ with whole seconds.
 from collections.abc import Mapping
 from dataclasses import field
 from enum import StrEnum
+from typing import Final
 
 from device_agent.contract.codec import ABSENT_IF_EMPTY, decode
 from device_agent.contract.reasons import DeviceHealth
@@ -30,23 +31,40 @@ class PodResourcesState(StrEnum):
     UNAVAILABLE = "Unavailable"
 
 
+ALL_DEVICES: Final = "*"
+"""As an id in `cordoned`: all that the object serves on the node."""
+
+
+@dataclass(frozen=True, slots=True)
+class InventoryCordon:
+    """A device that an admin withholds from new pods. `id`: as `devices` has it, or `ALL_DEVICES`."""
+
+    id: str
+    reason: str = field(default="", metadata=ABSENT_IF_EMPTY)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InventorySpec:
-    """Whose inventory it is. It never changes."""
+    """Whose inventory it is, which never changes, and what admins have cordoned."""
 
     node_name: str
     config_name: str
+    cordoned: tuple[InventoryCordon, ...] = field(default=(), metadata=ABSENT_IF_EMPTY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InventorySummary:
     """Numbers over all resources. They also count what was cut from the lists.
 
-    `devices`, `healthy`: physical devices; `capacity`, `allocated`: ids. `healthy` includes Unknown devices.
+    `devices`: physical devices; each is healthy, unhealthy or unknown. `withheld`: those that are withheld by plan,
+    whatever their health. `capacity`, `allocated`: ids.
     """
 
     devices: int = 0
     healthy: int = 0
+    unhealthy: int = 0
+    unknown: int = 0
+    withheld: int = 0
     capacity: int = 0
     allocated: int = 0
 
@@ -57,7 +75,8 @@ class InventoryResource:
 
     `entry`: the name of its entry in spec.resources; '' if the name made from placeholders is refused.
     `registered`: the kubelet has accepted it since the kubelet's last start.
-    `healthy`: devices that pods may get. `unknown`: how many of these gave no answer to their last check.
+    `devices`: physical devices; each is healthy, unhealthy or unknown. `withheld`: those that are withheld by plan,
+    whatever their health.
     `reason`: what is wrong with it, a word of `reasons.NodeReason`, or ''. `message`: the same as a text for people.
     """
 
@@ -67,16 +86,13 @@ class InventoryResource:
     last_registration_time: str = field(default="", metadata=ABSENT_IF_EMPTY)
     devices: int = 0
     healthy: int = 0
+    unhealthy: int = 0
     unknown: int = field(default=0, metadata=ABSENT_IF_EMPTY)
+    withheld: int = field(default=0, metadata=ABSENT_IF_EMPTY)
     capacity: int = 0
     allocated: int = 0
     reason: str = field(default="", metadata=ABSENT_IF_EMPTY)
     message: str = field(default="", metadata=ABSENT_IF_EMPTY)
-
-    @property
-    def answering(self) -> int:
-        """The healthy devices without those that are Unknown. The DevicePluginConfig's status has this number."""
-        return max(self.healthy - self.unknown, 0)
 
     @property
     def entry_name(self) -> str:
@@ -97,15 +113,19 @@ class InventoryHolder:
 class InventoryDevice:
     """One physical device under one resource name. `id`: the id of its first replica at the kubelet.
 
-    `reason`: a word of `reasons.DeviceReason` or of the device's driver, '' for a Healthy device.
-    `since`: when its health last changed. `stale_grant`: why a container that has it was given other hardware's device
-    node, or a node that is gone, or ''. `kept_for`: pods that are gone, for which the kubelet keeps it, or ''.
+    `reason`: why it is not Healthy: a word of `reasons.DeviceReason` or of the device's driver. `offered`: whether new
+    pods may get it. `withheld`: why not, if it is by plan, a word of `reasons.Withheld`. `message`: both for people.
+    `since`: when its health or `withheld` last changed. `stale_grant`: why a container that has it was given other
+    hardware's device node, or a node that is gone, or ''. `kept_for`: pods that are gone, for which the kubelet keeps
+    it, or ''.
     """
 
     id: str
     resource: str
     health: DeviceHealth
+    offered: bool = True
     reason: str = field(default="", metadata=ABSENT_IF_EMPTY)
+    withheld: str = field(default="", metadata=ABSENT_IF_EMPTY)
     message: str = field(default="", metadata=ABSENT_IF_EMPTY)
     since: str = field(default="", metadata=ABSENT_IF_EMPTY)
     identity: Identity | None = None
@@ -134,7 +154,8 @@ class InventoryStatus:
 
     `config_error`: why the agent cannot use the configuration, or ''. `health_error`: why it cannot keep the devices'
     health on the node's disk, or ''. `kubelet_record_error`: why the kubelet's record tells nothing, or ''.
-    `acknowledgement`: the answer to the annotation, '' without one.
+    `acknowledgement`: the answer to the annotation, '' without one. `cordon_message`: which items of `spec.cordoned`
+    name no device, or ''.
     """
 
     pool_name: str = ""
@@ -143,6 +164,7 @@ class InventoryStatus:
     config_error: str = field(default="", metadata=ABSENT_IF_EMPTY)
     health_error: str = field(default="", metadata=ABSENT_IF_EMPTY)
     acknowledgement: str = field(default="", metadata=ABSENT_IF_EMPTY)
+    cordon_message: str = field(default="", metadata=ABSENT_IF_EMPTY)
     kubelet_record_error: str = field(default="", metadata=ABSENT_IF_EMPTY)
     pod_resources: PodResourcesState | None = None
     summary: InventorySummary | None = None
@@ -162,6 +184,9 @@ class InventoryStatus:
         return self.summary or InventorySummary(
             devices=sum(r.devices for r in self.resources),
             healthy=sum(r.healthy for r in self.resources),
+            unhealthy=sum(r.unhealthy for r in self.resources),
+            unknown=sum(r.unknown for r in self.resources),
+            withheld=sum(r.withheld for r in self.resources),
             capacity=sum(r.capacity for r in self.resources),
             allocated=sum(r.allocated for r in self.resources),
         )
@@ -174,11 +199,10 @@ class InventoryStatus:
         """How many devices of this health were cut from the list, computed from the counts."""
         if not self.devices_omitted:
             return 0
-        unknown = sum(r.unknown for r in self.resources)
         number = {
-            DeviceHealth.UNHEALTHY: self.totals.devices - self.totals.healthy,
-            DeviceHealth.UNKNOWN: unknown,
-            DeviceHealth.HEALTHY: self.totals.healthy - unknown,
+            DeviceHealth.UNHEALTHY: self.totals.unhealthy,
+            DeviceHealth.UNKNOWN: self.totals.unknown,
+            DeviceHealth.HEALTHY: self.totals.healthy,
         }[health]
         return min(max(number - len(self.listed(health)), 0), self.devices_omitted)
 

@@ -10,7 +10,7 @@ Three kinds of words are not listed here, because others define them:
 """
 
 from enum import StrEnum
-from typing import Final, Self
+from typing import Self
 
 
 class Word(StrEnum):
@@ -28,9 +28,34 @@ class Word(StrEnum):
 class DeviceHealth(Word):
     """`status.devices[].health` of the inventory."""
 
-    HEALTHY = "Healthy", "The device is offered to pods."
+    HEALTHY = "Healthy", "Nothing is wrong with the device. It is offered to pods, if it is not withheld."
     UNHEALTHY = "Unhealthy", "The device is not offered. Its reason says why."
     UNKNOWN = "Unknown", "The last check gave no answer. The device is offered as before."
+
+
+class Withheld(Word):
+    """`status.devices[].withheld` of the inventory: why a device is not offered, by plan.
+
+    This is no failure: it sets no condition, no alert and no Warning. The device's health is reported beside it.
+    """
+
+    HELD_AS = (
+        "HeldAs",
+        "A pod holds the hardware under another name, id or number of replicas, or through another object; the "
+        "message names them. Or another object's agent on the node serves the hardware or the resource's name. It is "
+        "offered again when that pod or agent has let it go. A restart of the agent does not help.",
+    )
+    DRAINING = (
+        "Draining",
+        "The device is there, but the configuration no longer offers it under this name and id; the message has the "
+        "field. It stays listed until no pod holds it.",
+    )
+    CORDONED = (
+        "Cordoned",
+        "An admin has cordoned the device, in spec.cordoned of an inventory or in spec.cordon of a "
+        "DevicePluginConfig. Pods that hold it run on. Take the cordon away to offer it again "
+        "(docs/maintenance.md).",
+    )
 
 
 class DeviceReason(Word):
@@ -69,17 +94,6 @@ class DeviceReason(Word):
         "A hostPath of inject.deviceNodes does not exist on the node. Create it, or set optional: true.",
     )
     SIMULATED_FAULT = "SimulatedFault", "The configuration asks for it: simulated.unhealthy lists the device's index."
-    DRAINING = (
-        "Draining",
-        "The device is there, but the configuration no longer offers it under this name and id. It stays listed "
-        "until no pod holds it.",
-    )
-    HELD_AS = (
-        "HeldAs",
-        "A pod holds the hardware under another name, id or number of replicas, or through another object; the "
-        "message names them. Or another object's agent on the node serves the hardware or the resource's name. It is "
-        "offered again when that pod or agent has let it go. A restart of the agent does not help.",
-    )
     KUBELET_FORGOT = (
         "KubeletForgot",
         "The kubelet lost its record, for example in a power cut, and takes the device for free. The pod in the "
@@ -119,11 +133,6 @@ class DeviceReason(Word):
         "RowRemapFailed",
         "A faulty row of the device's memory could not be replaced by a spare one. Replace the device.",
     )
-
-
-PLANNED: Final = frozenset({DeviceReason.DRAINING, DeviceReason.HELD_AS, "Cordoned", "Releasing"})
-"""Reasons of devices that are withheld by plan and are not broken: no alarm, no Warning. Cordoned and Releasing are
-words of newer agents."""
 
 
 class ExclusionReason(Word):
@@ -431,5 +440,6 @@ class EventReason(Word):
     DEVICE_UNKNOWN = "DeviceUnknown", "The last check of a device gave no answer; the message has the reason."
     DEVICES_CHANGED = (
         "DevicesChanged",
-        "A planned change: devices are withheld (Draining, HeldAs) or offered again. The message has the numbers.",
+        "A planned change: devices are withheld (Draining, HeldAs, Cordoned) or offered again. The message has the "
+        "numbers.",
     )

@@ -52,6 +52,7 @@ class StatusSummary:
     capacity: int = 0
     allocated: int = 0
     unhealthy: int = 0
+    withheld: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +83,9 @@ class PoolStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceTotals:
-    """One resource name over all nodes. `nodes`: how many nodes have it."""
+    """One resource name over all nodes. `nodes`: how many nodes have it. `withheld`: devices that are not offered by
+    plan, whatever their health.
+    """
 
     name: str = ""
     entry: str = ""
@@ -90,6 +93,7 @@ class ResourceTotals:
     devices: int = 0
     healthy: int = 0
     unhealthy: int = 0
+    withheld: int = field(default=0, metadata=ABSENT_IF_EMPTY)
     capacity: int = 0
     allocated: int = 0
 
@@ -114,6 +118,7 @@ class NodeResource:
     name: str = ""
     devices: int = 0
     healthy: int = 0
+    withheld: int = field(default=0, metadata=ABSENT_IF_EMPTY)
     capacity: int = 0
     allocated: int = 0
 
@@ -126,6 +131,7 @@ class NodeDevice:
     resource: str = field(default="", metadata=ABSENT_IF_EMPTY)
     health: str = field(default="", metadata=ABSENT_IF_EMPTY)
     reason: str = field(default="", metadata=ABSENT_IF_EMPTY)
+    withheld: str = field(default="", metadata=ABSENT_IF_EMPTY)
     allocated_to: tuple[InventoryHolder, ...] = field(default=(), metadata=ABSENT_IF_EMPTY)
 
 

@@ -14,6 +14,7 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -127,10 +128,12 @@ class ScanLoop:
         drivers = await self._ask_drivers(wanted.document)
         begun = time.monotonic()
         held = self._table.held_ids()
+        hardware = self._table.hardware()
         known = frozenset(r.entry for r in self._table.snapshot().resources if r.devices) if drivers else frozenset()
         try:
             selection, errors = await self._worker.call(
-                lambda: self._look(wanted.document, drivers, held, known), seconds=self._settings.scan_deadline
+                lambda: self._look(wanted.document, drivers, held, known, hardware),
+                seconds=self._settings.scan_deadline,
             )
         except (TimeoutError, WorkerBusyError):
             self._complain(("the scan hangs; the last result stays",))
@@ -154,11 +157,20 @@ class ScanLoop:
         return {feed.kind: opener for feed, opener in zip(self._feeds, answers, strict=True) if opener is not None}
 
     def _look(
-        self, document: Document, drivers: Mapping[str, Opener], held: frozenset[str], known: frozenset[str]
+        self,
+        document: Document,
+        drivers: Mapping[str, Opener],
+        held: frozenset[str],
+        known: frozenset[str],
+        hardware: frozenset[str],
     ) -> tuple[Selection, tuple[str, ...]]:
         """In the scan's thread: it reads the node's files."""
         findings = self._scanner.scan(document, drivers=drivers, known=known)
-        return select(document, findings, dev=self._scanner.device_nodes(), held=held), findings.errors
+        selection = select(document, findings, dev=self._scanner.device_nodes(), held=held)
+        left = hardware.difference(path for unit in selection.units for path in unit.hardware)
+        if left:
+            selection = replace(selection, still_there=self._scanner.still_there(left))
+        return selection, findings.errors
 
     def _complain(self, errors: tuple[str, ...]) -> None:
         if errors:

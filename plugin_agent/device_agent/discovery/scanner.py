@@ -1,6 +1,6 @@
 """One scan of everything a document asks for. It reads, and never changes the hardware's state."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -9,7 +9,7 @@ from device_agent.contract.document import Document, Resource
 from device_agent.discovery.boundary import Boundary
 from device_agent.discovery.driver import DriverSource, Opener
 from device_agent.discovery.files import DeviceFiles
-from device_agent.discovery.host_tree import DevTree, UnreadableError
+from device_agent.discovery.host_tree import DevTree, HostTree, UnreadableError
 from device_agent.discovery.pci import PciFunctions
 from device_agent.discovery.simulated import SimulatedDevices
 from device_agent.discovery.source import Roots, Source
@@ -67,6 +67,21 @@ class Scanner:
 
         return DeviceNodes(exists=lambda host_path: dev.exists(host_path.removeprefix("/dev/")), number=number)
 
+    def still_there(self, hardware: Iterable[str]) -> frozenset[str]:
+        """Those names of hardware (`FoundDevice.hardware`) that the node has. What has no path counts as there."""
+        sys, dev = HostTree(self._roots.sys, mount="/sys"), DevTree(self._roots.dev)
+        return frozenset(name for name in hardware if _is_there(name, sys, dev))
+
+
+def _is_there(hardware: str, sys: HostTree, dev: DevTree) -> bool:
+    source, colon, path = hardware.partition(":/dev/")
+    try:
+        if colon and "/" not in source:
+            return dev.exists(path)
+        return "/" not in hardware or sys.real(hardware) is not None
+    except UnreadableError:
+        return True
+
 
 class _Scan:
     """One look at the node. `failed`: (resource index, entry index) -> why its source could not look."""
@@ -99,7 +114,7 @@ class _Scan:
         )
 
     def _of_resource(self, number: int, resource: Resource) -> tuple[tuple[FoundDevice, ...], ...]:
-        wanted = check.attribute_names(resource)
+        wanted = check.attribute_names(resource).union(rule.match.attribute for rule in self._document.cordon)
         found: list[tuple[FoundDevice, ...]] = []
         for i, entry in enumerate(resource.devices):
             owner = f"{resource.name} devices[{i}]"

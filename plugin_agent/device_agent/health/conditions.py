@@ -285,12 +285,17 @@ class Conditions:
 
     # Answers
 
-    def assess(self, unit: Unit) -> Assessment:
-        """The assessment of a unit: the worst of all its conditions."""
+    def assess(self, unit: Unit, *, found: bool = True) -> Assessment:
+        """The assessment of a unit: the worst of all its conditions.
+
+        `found`: scans find it. Otherwise only its parts count.
+        """
         known = self._list.of_entry(unit.entry)
         if not known:
             return assessment.FINE
-        names = [(Kind.SCAN, own(unit)), (Kind.CHECK, own(unit)), *((Kind.PART, part) for part in unit.parts)]
+        names = [(Kind.PART, part) for part in unit.parts]
+        if found:
+            names = [(Kind.SCAN, own(unit)), (Kind.CHECK, own(unit)), *names]
         mine = [known[name] for name in names if name in known]
         if not mine:
             return assessment.FINE

@@ -25,11 +25,6 @@ class Acknowledgement:
         self._taken: dict[str, str] = {}
         """Item -> the reply it got when it was taken."""
 
-    @property
-    def expected(self) -> bool:
-        """Whether an acknowledgement is possible: something is wrong with a physical device."""
-        return self._table.broken
-
     def read(self, annotation: str) -> None:
         """Takes the annotation's text, or ''."""
         changed, replies = self._table.acknowledge(annotation, now=time.monotonic(), wall=datetime.now(tz=UTC))

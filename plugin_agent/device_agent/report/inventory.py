@@ -13,6 +13,7 @@ from device_agent.contract import names
 from device_agent.contract.codec import encode, json_names
 from device_agent.contract.inventory import (
     KIND,
+    InventoryCordon,
     InventoryDevice,
     InventoryExclusion,
     InventoryHolder,
@@ -26,7 +27,7 @@ from device_agent.contract.reasons import DeviceHealth, NodeReason
 from device_agent.contract.times import since_text
 from device_agent.contract.values import dataclass
 from device_agent.select.unit import Excluded
-from device_agent.table.snapshot import DeviceState, Health, ResourceState, TableSnapshot
+from device_agent.table.snapshot import DeviceState, ResourceState, TableSnapshot
 
 if TYPE_CHECKING:
     from device_agent.kubelet.registration import RegistrationState
@@ -48,7 +49,7 @@ MAX_HOLDERS: Final = 16
 _ENVELOPE: Final = 2048
 """Bytes for what is not in the lists: names, hashes, brackets."""
 _ORDER: Final = {DeviceHealth.UNHEALTHY: 0, DeviceHealth.UNKNOWN: 1, DeviceHealth.HEALTHY: 2}
-"""Order in a cut list: broken devices first, because those are looked for."""
+"""Order in a cut list: broken devices first, then withheld ones, because those are looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ class AgentFacts:
     """What the process knows beside the table. `config_hash`: of the document in force, or ''.
 
     `health_error`: why the devices' health is not kept on the node, or what was kept could not be read, or ''.
-    `acknowledgement`: the replies to the annotation, or ''.
+    `acknowledgement`: the replies to the annotation, or ''. `cordons`: which cordons name no device, or ''.
     """
 
     config_hash: str
@@ -79,6 +80,7 @@ class AgentFacts:
     registrations: "Mapping[str, RegistrationState]"
     health_error: str = ""
     acknowledgement: str = ""
+    cordons: str = ""
 
 
 def timestamp(seconds: float) -> str:
@@ -109,6 +111,7 @@ def build(snapshot: TableSnapshot, observed: AgentFacts, *, identity: AgentIdent
         health_error=texts[1],
         acknowledgement=texts[2],
         kubelet_record_error=texts[3],
+        cordon_message=texts[4],
         pod_resources=PodResourcesState.AVAILABLE if snapshot.holders_known else PodResourcesState.UNAVAILABLE,
         summary=_summary(snapshot),
         resources=resources,
@@ -128,8 +131,10 @@ def patch(status: InventoryStatus, *, heartbeat: float) -> dict[str, Any]:
     return {"status": {**dict.fromkeys(json_names(InventoryStatus)), **written}}
 
 
-def new_object(identity: AgentIdentity) -> dict[str, Any]:
-    """The object as the agent creates it: owned by the DevicePluginConfig, so it is deleted with it."""
+def new_object(identity: AgentIdentity, cordoned: tuple[InventoryCordon, ...] = ()) -> dict[str, Any]:
+    """The object as the agent creates it: owned by the DevicePluginConfig, so it is deleted with it. `cordoned`: what
+    admins had cordoned before, as the node store has it.
+    """
     return {
         "apiVersion": names.API_VERSION,
         "kind": KIND,
@@ -145,7 +150,7 @@ def new_object(identity: AgentIdentity) -> dict[str, Any]:
                 }
             ],
         },
-        "spec": encode(InventorySpec(node_name=identity.node, config_name=identity.config)),
+        "spec": encode(InventorySpec(node_name=identity.node, config_name=identity.config, cordoned=cordoned)),
     }
 
 
@@ -184,7 +189,7 @@ _Listed = dict[int, InventoryDevice]
 
 def _listed(found: _Found, room: _Room) -> _Listed:
     """The devices that fit, without attributes and holders."""
-    order = sorted(range(len(found)), key=lambda i: (_ORDER[_health(found[i][1])], i))
+    order = sorted(range(len(found)), key=lambda i: (_ORDER[found[i][1].told], found[i][1].hold is None, i))
     return dict(zip(order, room.take(_device(*found[i]) for i in order), strict=False))
 
 
@@ -217,16 +222,14 @@ def _with_holders(listed: _Listed, found: _Found, room: _Room) -> tuple[_Listed,
 def _summary(snapshot: TableSnapshot) -> InventorySummary:
     """The numbers of the printer columns."""
     return InventorySummary(
-        devices=sum(_physical(r) for r in snapshot.resources),
-        healthy=sum(r.healthy for r in snapshot.resources),
+        devices=sum(r.counts.devices for r in snapshot.resources),
+        healthy=sum(r.counts.healthy for r in snapshot.resources),
+        unhealthy=sum(r.counts.unhealthy for r in snapshot.resources),
+        unknown=sum(r.counts.unknown for r in snapshot.resources),
+        withheld=sum(r.counts.withheld for r in snapshot.resources),
         capacity=sum(r.capacity for r in snapshot.resources),
         allocated=sum(r.allocated for r in snapshot.resources),
     )
-
-
-def _physical(state: ResourceState) -> int:
-    """The number of devices listed under this name. A device that is still listed under another name counts there."""
-    return sum(1 for d in state.devices if d.ids)
 
 
 def _resource(state: ResourceState, snapshot: TableSnapshot, observed: AgentFacts) -> InventoryResource:
@@ -235,16 +238,18 @@ def _resource(state: ResourceState, snapshot: TableSnapshot, observed: AgentFact
     told = registration.message if registration else ""
     reason, why = _why_not(state, snapshot)
     # without devices the name need not be registered, so the table's reason is the right one
-    if registration and told and (_physical(state) or not reason):
+    if registration and told and (state.counts.devices or not reason):
         reason = str(registration.reason)
     return InventoryResource(
         name=state.name,
         entry=state.entry,
         registered=registration is not None and registration.registered,
         last_registration_time=timestamp(since) if since is not None else "",
-        devices=_physical(state),
-        healthy=state.healthy,
-        unknown=sum(_health(d) is DeviceHealth.UNKNOWN for d in state.devices),
+        devices=state.counts.devices,
+        healthy=state.counts.healthy,
+        unhealthy=state.counts.unhealthy,
+        unknown=state.counts.unknown,
+        withheld=state.counts.withheld,
         capacity=state.capacity,
         allocated=state.allocated,
         reason=reason,
@@ -274,21 +279,16 @@ def _refused(snapshot: TableSnapshot) -> Iterator[InventoryResource]:
             yield InventoryResource(name=name, registered=False, reason=str(reason), message=_clip(text))
 
 
-def _health(device: DeviceState) -> DeviceHealth:
-    """Unknown: the device is offered, and its last check gave no answer."""
-    if device.health is not Health.HEALTHY:
-        return DeviceHealth.UNHEALTHY
-    return DeviceHealth.UNKNOWN if device.unanswered else DeviceHealth.HEALTHY
-
-
 def _device(resource: ResourceState, device: DeviceState) -> InventoryDevice:
     unit = device.unit
     return InventoryDevice(
         id=unit.id,
         resource=resource.name,
-        health=_health(device),
+        health=device.told,
+        offered=device.offered,
         reason=device.reason,
-        message=_clip(device.message),
+        withheld=device.withheld,
+        message=_clip(device.text),
         since=since_text(device.since),
         identity=unit.identity,
         nodes=unit.nodes[:MAX_NODES],
@@ -308,7 +308,13 @@ def _stale(device: DeviceState) -> str:
 
 
 def _texts(observed: AgentFacts, snapshot: TableSnapshot) -> tuple[str, ...]:
-    return observed.config_error, observed.health_error, observed.acknowledgement, snapshot.record_problem
+    return (
+        observed.config_error,
+        observed.health_error,
+        observed.acknowledgement,
+        snapshot.record_problem,
+        observed.cordons,
+    )
 
 
 def _excluded(device: Excluded) -> InventoryExclusion:

@@ -16,7 +16,7 @@ class Transitions:
     """Compares each snapshot with the previous one."""
 
     def __init__(self) -> None:
-        self._before: dict[tuple[str, str], tuple[Health, str, bool]] = {}
+        self._before: dict[tuple[str, str], tuple[Health, str, bool, str]] = {}
 
     def log(self, snapshot: TableSnapshot) -> None:
         now = {}
@@ -24,7 +24,12 @@ class Transitions:
         for resource in snapshot.resources:
             for device in resource.devices:
                 key = (resource.name, device.unit.id)
-                now[key] = (device.health, device.reason, bool(device.unanswered))
+                now[key] = (
+                    device.health,
+                    device.reason,
+                    bool(device.unanswered),
+                    device.withheld,
+                )
                 before = self._before.get(key)
                 if before == now[key]:
                     continue
@@ -35,6 +40,9 @@ class Transitions:
                 elif device.health is not Health.HEALTHY:
                     fields = {"reason": device.reason, "error": device.message}
                     lines.append((logging.WARNING, "device unhealthy", key, fields))
+                elif device.hold is not None:
+                    fields = {"reason": device.hold.word, "error": device.hold.message}
+                    lines.append((logging.INFO, "device withheld", key, fields))
                 else:
                     lines.append((logging.INFO, _good_news(before), key, {}))
         lines += [(logging.INFO, "device gone", key, {}) for key in self._before if key not in now]
@@ -45,7 +53,9 @@ class Transitions:
             logger.info("more devices changed", extra={"devices": len(lines) - _MOST})
 
 
-def _good_news(before: tuple[Health, str, bool] | None) -> str:
+def _good_news(before: tuple[Health, str, bool, str] | None) -> str:
     if before is None:
         return "device found"
+    if before[3]:
+        return "device offered again"
     return "device answers again" if before[0] is Health.HEALTHY else "device healthy again"

@@ -1,7 +1,7 @@
 """The agent's own metrics, and the values that its probes answer with."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from device_agent.runtime.exposition import Family, Registry
@@ -13,11 +13,13 @@ _SCAN = (0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0)
 
 @dataclass(frozen=True, slots=True)
 class ResourceCount:
-    """One resource's numbers for the gauges: devices by health, ids offered, ids held."""
+    """One resource's numbers for the gauges: devices by health, devices withheld by reason, ids offered, ids held."""
 
     resource: str
     healthy: int
     unhealthy: int
+    unknown: int
+    withheld: Mapping[str, int]
     capacity: int
     allocated: int
 
@@ -117,11 +119,17 @@ class _DeviceGauges:
 
     def collect(self) -> Iterator[Family]:
         devices = Family("device_agent_devices", "Physical devices.", "gauge", ("resource", "health"))
+        withheld = Family(
+            "device_agent_devices_withheld", "Devices not offered, by plan.", "gauge", ("resource", "reason")
+        )
         capacity = Family("device_agent_capacity", "Ids offered to the kubelet.", "gauge", ("resource",))
         allocated = Family("device_agent_allocated", "Ids that containers hold.", "gauge", ("resource",))
         for count in self._status.counts:
             devices.add((count.resource, "Healthy"), count.healthy)
             devices.add((count.resource, "Unhealthy"), count.unhealthy)
+            devices.add((count.resource, "Unknown"), count.unknown)
+            for reason, number in sorted(count.withheld.items()):
+                withheld.add((count.resource, reason), number)
             capacity.add((count.resource,), count.capacity)
             allocated.add((count.resource,), count.allocated)
-        yield from (devices, capacity, allocated)
+        yield from (devices, withheld, capacity, allocated)

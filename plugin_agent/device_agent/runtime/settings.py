@@ -87,8 +87,10 @@ class Settings:
     sweep_interval: float = 86_400.0
     sweep_age: float = 30 * 86_400.0
     """Files that no agent has touched for this long belong to a deleted object."""
-    acknowledge_poll: float = 15.0
-    """Between reads of the inventory while a device waits for an admin's acknowledgement."""
+    inventory_poll: float = 10.0
+    """Between reads of the agent's own inventory: an admin may have cordoned a device, or acknowledged a failure."""
+    cordon_look: float = 5.0
+    """Between looks at the cordons that other objects' agents keep on the node."""
     report_interval: float = 5.0
     """The shortest time between two writes of the inventory."""
     report_first: float = 1.0

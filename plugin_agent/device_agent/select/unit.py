@@ -94,6 +94,7 @@ class Selection:
 
     `notes`: entry name -> why a source of it finds nothing on this node.
     `vanished`: source -> advice about its devices that are no longer found, if there is any.
+    `still_there`: hardware of earlier units that is in none of these and that the node still has.
     """
 
     units: tuple[Unit, ...]
@@ -101,3 +102,8 @@ class Selection:
     refused: Mapping[str, str]
     notes: Mapping[str, str] = field(default_factory=dict)
     vanished: Mapping[str, str] = field(default_factory=dict)
+    still_there: frozenset[str] = frozenset()
+
+    def has(self, unit: Unit) -> bool:
+        """Whether the node still has the hardware of a unit that is not selected any more."""
+        return not self.still_there.isdisjoint(unit.hardware)

@@ -90,7 +90,7 @@ class Keeper(Generic[T]):
         self._refused = True
         """This object's file may have unknown items: it must not be overwritten."""
         self._others: Mapping[str, KeptFile[T]] = {}
-        self._others_read = not section.others_at_start
+        self._others_read = self._others_known = not section.others_at_start
         self._attempted: tuple[T, ...] = ()
         """The items of the last write. They may be on the disk although the call did not return in time."""
         self._kept: int | None = memory.revision
@@ -111,6 +111,11 @@ class Keeper(Generic[T]):
         """The memory may have changed."""
         if self._memory.revision != self._kept:
             self._wake.set()
+
+    def look_at_others(self) -> None:
+        """Asks for another look at other objects' files. Those that have not changed are not read again."""
+        self._others_read = False
+        self._wake.set()
 
     async def run(self) -> None:
         """Reads what is still unread and writes what is new, until cancelled."""
@@ -169,6 +174,7 @@ class Keeper(Generic[T]):
 
     def _take_others(self, found: OtherFiles[T]) -> None:
         self._others_read = not found.refused
+        self._others_known |= self._others_read
         self._trouble(_Trouble.OTHERS, found.problem)
         if self._own is not None:
             self._trouble(_Trouble.UNREAD, "")
@@ -201,7 +207,7 @@ class Keeper(Generic[T]):
         try:
             return await self._worker.call(work, seconds=max(end - time.monotonic(), 0))
         except (TimeoutError, WorkerBusyError):
-            unread = self._own is None or not self._others_read
+            unread = self._own is None or not self._others_known
             path = self._store.directory(self.section)
             self._trouble(_Trouble.UNREAD if unread else _Trouble.UNKEPT, f"{path}: the disk hangs")
             return None

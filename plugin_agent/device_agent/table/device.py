@@ -6,7 +6,7 @@ from device_agent.contract.document import Resource
 from device_agent.contract.inventory import Identity
 from device_agent.contract.values import dataclass
 from device_agent.select.unit import Grants, Unit
-from device_agent.table.snapshot import Health
+from device_agent.table.snapshot import Health, Hold
 
 Key = tuple[str, str]
 """(resource name, device id)."""
@@ -15,13 +15,15 @@ Key = tuple[str, str]
 @dataclass(frozen=True, slots=True)
 class Device:
     """One unit under one resource name. `present`: the last selection has it. `exclusive`: nobody else may have its
-    hardware. `kept_until`: monotonic seconds; a device that vanished stays listed at least until then.
+    hardware. `kept_until`: monotonic seconds; a device that vanished stays listed at least until then. `removed_by`:
+    the edit by which its entry no longer selects it, for an admin, or ''.
     """
 
     unit: Unit
     present: bool = True
     exclusive: bool = True
     kept_until: float = 0.0
+    removed_by: str = ""
 
     @property
     def never_found(self) -> bool:
@@ -39,10 +41,11 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Whether a device is offered, and why not.
+    """How a device is, and whether it is offered. These are two things: a device may be Healthy and withheld.
 
-    `since`: when this health and reason began, UTC. `unanswered`: why its last check gave no answer, or ''.
-    `withheld`: ids of a healthy device that are not offered now.
+    `reason`, `message`: why it is not Healthy. `since`: when its health, reason or hold began, UTC. `unanswered`: why
+    its last check gave no answer, or ''. `hold`: why it is withheld, None if it is not. `kept_back`: ids of an offered
+    device that are not offered now.
     """
 
     health: Health
@@ -50,7 +53,13 @@ class Standing:
     reason: str = ""
     message: str = ""
     unanswered: str = ""
-    withheld: frozenset[str] = frozenset()
+    hold: Hold | None = None
+    kept_back: frozenset[str] = frozenset()
+
+    @property
+    def offered(self) -> bool:
+        """The one bit that the kubelet knows."""
+        return self.health is Health.HEALTHY and self.hold is None
 
 
 def ghost(entry: Resource, resource: str, device_id: str) -> Unit:

@@ -12,6 +12,7 @@ module beside it:
     retention   told, usage        -> ids that may be dropped: never one that may be allocated
     adoption    usage              -> devices for ids that are in use and in no list
     holdings    usage              -> hardware in use under another name or id
+    cordons     cordons, devices   -> what admins withhold
     contention  devices            -> what needs a lock; which of it other live agents have
     gone        selection, entries -> why a device is no longer offered
     offering    all of these       -> how each device stands (`device.Standing`)
@@ -30,7 +31,8 @@ from typing import Final
 from device_agent.allocate.grant import NoteWriter
 from device_agent.allocate.preferred import Place
 from device_agent.allocate.topology import Affinity, Links
-from device_agent.contract.document import Document, Resource, TopologyHints
+from device_agent.contract.document import DeviceEntry, Document, Resource, TopologyHints
+from device_agent.contract.inventory import InventoryCordon
 from device_agent.contract.reasons import DeviceReason
 from device_agent.contract.template import parse_template
 from device_agent.health import acknowledgement
@@ -43,6 +45,7 @@ from device_agent.store.locks import Taken, Wanted
 from device_agent.table import contention, granting, holdings, lists, presence, states
 from device_agent.table.adoption import Adoption, named
 from device_agent.table.contention import Contention
+from device_agent.table.cordons import Cordon, CordonIndex, Cordons
 from device_agent.table.device import Device, Key, Standing, split_replica
 from device_agent.table.gone import Departures
 from device_agent.table.grants import SeenGrant
@@ -75,6 +78,7 @@ class DeviceTable:
         document: Document,
         *,
         owner: str = "",
+        config: str = "",
         boot: str = "",
         fault_rules: Mapping[str, FaultRule] = NO_FAULTS,
     ) -> None:
@@ -83,6 +87,8 @@ class DeviceTable:
         self._entries: Mapping[str, Resource] = {r.name: r for r in document.resources}
         self._of_name: Mapping[str, Resource] = {}
         self._selection = Selection(units=(), excluded=(), refused={})
+        self._cordons = Cordons(config)
+        self._resolved_by: tuple[object, ...] = (None,)
         self._scanned = False
         self._remembering = True
         self._devices: Mapping[Key, Device] = {}
@@ -93,6 +99,7 @@ class DeviceTable:
         self._notes = NoteWriter(owner=owner, boot=boot)
         self._view = KubeletView()
         self._told: Mapping[str, Told] = {}
+        self._drivers = frozenset(fault_rules)
         self._conditions = Conditions(fault_rules)
         self._health_turn = 0
         self._elsewhere = _NOTHING_ELSEWHERE
@@ -122,7 +129,9 @@ class DeviceTable:
         for unit in units.values():
             self._health_moved(self._conditions.scanned(unit, now=now, wall=wall))
         self._of_name = {**self._of_name, **{name: self._entries[u.entry] for (name, _), u in units.items()}}
-        scan = Scan(units, self._entries, edited=edited, now=now)
+        scan = Scan(
+            units, self._entries, edited=edited, has=lambda u: u.source in self._drivers or selection.has(u), now=now
+        )
         before, self._devices = self._devices, scan.devices(self._devices)
         self._ids = scan.ids(self._ids, was=before, now=self._devices)
         return self._settle(now=now, wall=wall)
@@ -177,6 +186,26 @@ class DeviceTable:
         self._health_moved(any(reply.parts for reply in replies))
         return self._settle(now=now, wall=wall), replies
 
+    def apply_cordons(self, cordoned: Iterable[InventoryCordon], *, now: float, wall: datetime) -> frozenset[str]:
+        """`spec.cordoned` of the inventory, as it was read last."""
+        self._cordons = self._cordons.ordered(cordoned)
+        return self._settle(now=now, wall=wall)
+
+    def restore_cordons(self, kept: Iterable[Cordon], *, now: float, wall: datetime) -> frozenset[str]:
+        """What an earlier process of this object kept. It counts until the inventory is read."""
+        self._cordons = self._cordons.restored(kept)
+        return self._settle(now=now, wall=wall)
+
+    def learn_cordons(self, others: Iterable[Cordon], *, now: float, wall: datetime) -> frozenset[str]:
+        """What other objects' agents keep now."""
+        self._cordons = self._cordons.learnt(others)
+        return self._settle(now=now, wall=wall)
+
+    def drop_cordons(self, deleted: frozenset[str], *, now: float, wall: datetime) -> frozenset[str]:
+        """Other objects that were deleted, all of them: nobody could take their cordons away."""
+        self._cordons = self._cordons.without(deleted)
+        return self._settle(now=now, wall=wall)
+
     def apply_listing(self, listing: Listing | None, *, begun: float, now: float, wall: datetime) -> frozenset[str]:
         """One answer of PodResources List, asked for at `begun`; it is eventually consistent. None: no answer, no id is
         dropped.
@@ -226,6 +255,19 @@ class DeviceTable:
     def seen_grants(self) -> tuple[SeenGrant, ...]:
         """What the kubelet's record had last, with the names of the pods. The same object while nothing changes."""
         return self._view.seen
+
+    @property
+    def cordons(self) -> Cordons:
+        """What admins withhold. The same object while nothing changes."""
+        return self._cordons
+
+    def unknown_cordons(self) -> str:
+        """Which cordons of the inventory name no device here, for an admin, or ''."""
+        return self._cordons.unknown(self._devices)
+
+    def hardware(self) -> frozenset[str]:
+        """The hardware of all listed devices."""
+        return frozenset(path for device in self._devices.values() for path in device.unit.hardware)
 
     @property
     def broken(self) -> bool:
@@ -357,16 +399,18 @@ class DeviceTable:
     def _publishes_hints(self, resource: str) -> bool:
         return self.entry(resource).allocation.topology_hints is TopologyHints.PUBLISH
 
-    def _take_configuration(self, *, now: float, wall: datetime) -> frozenset[str]:
-        """Takes the new configuration. Returns the names of the entries whose sources were edited."""
+    def _take_configuration(self, *, now: float, wall: datetime) -> Mapping[str, Sequence[DeviceEntry]]:
+        """Takes the new configuration. Returns the entries whose sources were edited, with their sources before."""
+        self._cordons = self._cordons.ruled_by(self._next.cordon)
         entries = {r.name: r for r in self._next.resources}
         if entries == self._entries and self._scanned:
-            return frozenset()
+            return {}
         before, self._entries = self._entries, entries
         self._conditions.configure(self._next.resources, now=now, wall=wall)
         self._of_name = {name: entries.get(entry.name, entry) for name, entry in self._of_name.items()}
         self._devices = presence.owned_as(entries, self._devices)
-        return frozenset(n for n, r in entries.items() if n not in before or before[n].devices != r.devices)
+        was = {name: before[name].devices if name in before else () for name in entries}
+        return {name: was[name] for name, entry in entries.items() if was[name] != entry.devices}
 
     def _settle(self, *, now: float, wall: datetime) -> frozenset[str]:
         """Applies all rules after an event, in the order that the module gives. Returns the names whose list
@@ -378,6 +422,7 @@ class DeviceTable:
             if self._usage.known:
                 self._forget_strangers()
         self._look_elsewhere()
+        self._resolve_cordons()
         if all(map(is_, self._judged_by(), self._judged)):
             return frozenset()
         elsewhere = self._contention.not_listed(self._ids, self._must_list)
@@ -400,7 +445,7 @@ class DeviceTable:
         usage = self._usage if any(own.leaving for own in self._ids.values()) else None  # matters to these alone
         lost = self._usage.lost
         values = (self._devices, self._ids, self._selection, self._entries, self._elsewhere, self._stale, lost, usage)
-        return (*values, self._contention, self._health_turn)
+        return (*values, self._contention, self._cordons, self._health_turn)
 
     def _let_go(self, *, now: float) -> None:
         retention = Retention(self._usage, told=self._told, entries=self._entries, now=now)
@@ -427,6 +472,11 @@ class DeviceTable:
         adopted = adoption.adopt(ours, self._devices, self._ids)
         self._devices, self._ids = adopted.devices, adopted.ids
         self._of_name = {**adopted.entries, **self._of_name}
+
+    def _resolve_cordons(self) -> None:
+        if not all(map(is_, (self._cordons, self._devices), self._resolved_by)):
+            self._cordons = self._cordons.resolved(self._devices)
+            self._resolved_by = (self._cordons, self._devices)
 
     def _look_elsewhere(self) -> None:
         """What is in use under other names, ids and numbers than we list it. It takes long only when something has
@@ -478,7 +528,7 @@ class DeviceTable:
             self._conditions.forget_others({own(device.unit) for device in self._devices.values()})
 
     def _judge(self, leaving: Mapping[str, str], *, wall: datetime) -> None:
-        causes = Departures(self._selection, self._entries, self._usage).causes(self._devices, self._ids)
+        causes = Departures(self._selection, self._entries, self._usage, self._drivers).causes(self._devices, self._ids)
         blocking = HardwareIndex[Holding]()
         for holding in (*holdings.former(self._devices, self._ids, self._usage), *self._elsewhere.hardware):
             blocking.add(holding.unit, holding)
@@ -494,6 +544,7 @@ class DeviceTable:
             gone=causes,
             missing=missing,
             leaving=leaving,
+            cordons=CordonIndex(self._cordons),
             conditions=self._conditions,
             wall=wall,
             contention=self._contention,

@@ -1,9 +1,9 @@
 """Why a device that the last selection does not have is still listed. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from device_agent.contract.document import Resource
-from device_agent.contract.reasons import DeviceReason
+from device_agent.contract.reasons import DeviceReason, Withheld
 from device_agent.contract.values import dataclass
 from device_agent.select.unit import Excluded, Selection, Unit
 from device_agent.table.device import Device, Key
@@ -14,19 +14,20 @@ from device_agent.table.usage import Usage
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """`message`: for an admin."""
+    """`reason`: of a device that is broken, or `Withheld.DRAINING`. `message`: for an admin."""
 
-    reason: DeviceReason
+    reason: DeviceReason | Withheld
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class Departures:
-    """The input. `entries`: those in force."""
+    """The input. `entries`: those in force. `drivers`: sources that are driver libraries."""
 
     selection: Selection
     entries: Mapping[str, Resource]
     usage: Usage
+    drivers: Collection[str] = ()
 
     def causes(self, devices: Mapping[Key, Device], ids: Mapping[Key, Ids]) -> Mapping[Key, Cause]:
         """The cause for each device that is gone."""
@@ -49,9 +50,9 @@ class Departures:
         if device.ghost and unit.entry in self.entries:
             return Cause(DeviceReason.MISSING, "the kubelet reports it in use, but no scan has found it")
         if refused := selection.refused.get(unit.resource) or selection.refused.get(unit.entry):
-            return Cause(DeviceReason.DRAINING, refused)
+            return Cause(Withheld.DRAINING, refused)
         if why := self._taken_away(device, moved, excluded):
-            return Cause(DeviceReason.DRAINING, f"{why}; {self._until(unit.resource, ids)}")
+            return Cause(Withheld.DRAINING, f"{why}; {self._until(unit.resource, ids)}")
         if advice := selection.vanished.get(unit.source):
             return Cause(DeviceReason.MISSING, note or advice)
         return Cause(DeviceReason.MISSING, "the last scan did not find it")
@@ -60,11 +61,16 @@ class Departures:
         """How the configuration took the device away, or '' if it did not."""
         unit = device.unit
         if unit.entry not in self.entries:
-            return "its resource was removed from the configuration"
+            return f"the configuration no longer has the resource {unit.entry} (spec.resources, or serves of the pool)"
         if device.exclusive and (other := moved.sharing(unit)) is not None:
             return f"now offered as {other.id} of {other.resource}"
         if (exclusion := excluded.of(unit)) is not None:
-            return f"excluded now: {exclusion.reason}"
+            why = f" ({exclusion.message})" if exclusion.message else ""
+            return f"excluded now: {exclusion.reason}{why}"
+        if device.removed_by:
+            return device.removed_by
+        if device.never_found and unit.source not in self.drivers and self.selection.has(unit):
+            return f"no source of {unit.entry} selects it"
         return ""
 
     def _until(self, name: str, ids: Ids) -> str:

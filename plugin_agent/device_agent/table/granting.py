@@ -1,15 +1,12 @@
 """Decides whether an Allocate may have its ids: ids to units, or a refusal. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final
 
-from device_agent.contract.reasons import DeviceReason
+from device_agent.contract.reasons import DeviceReason, Withheld
 from device_agent.runtime.errors import UnavailableDevice, UnknownDevice
 from device_agent.select.unit import Unit
 from device_agent.table.lists import ListRow
 from device_agent.table.usage import Usage
-
-_REFUSED: Final = frozenset({DeviceReason.HELD_AS, DeviceReason.KUBELET_FORGOT})
 
 
 def units_of(
@@ -36,8 +33,10 @@ def units_of(
 
 
 def _refuse(resource: str, ids: Sequence[str], row: ListRow, usage: Usage) -> None:
-    standing = row.standing
-    if not row.device.present or standing.reason in _REFUSED:
+    standing, hold = row.standing, row.standing.hold
+    if hold is not None and (not row.device.present or hold.word is Withheld.HELD_AS):
+        raise UnavailableDevice(resource, ids[0], reason=hold.word, message=hold.message)
+    if not row.device.present or standing.reason == DeviceReason.KUBELET_FORGOT:
         raise UnavailableDevice(resource, ids[0], reason=standing.reason, message=standing.message)
     for i in ids:
         if (resource, i) in usage.lost.by_key:
@@ -46,7 +45,7 @@ def _refuse(resource: str, ids: Sequence[str], row: ListRow, usage: Usage) -> No
     leaving = row.ids.leaving
     if leaving and (not leaving.keys().isdisjoint(ids) or _overused(row, ids, usage)):
         text = "more replicas are in use than it has now"
-        raise UnavailableDevice(resource, ids[0], reason=DeviceReason.HELD_AS, message=text)
+        raise UnavailableDevice(resource, ids[0], reason=Withheld.HELD_AS, message=text)
 
 
 def _overused(row: ListRow, ids: Collection[str], usage: Usage) -> bool:

@@ -20,7 +20,7 @@ from device_agent.contract.values import dataclass
 from device_agent.select.unit import Unit
 from device_agent.table.device import Device, Key, Standing, split_replica
 from device_agent.table.grants import Granted
-from device_agent.table.snapshot import Advertised, Health
+from device_agent.table.snapshot import Advertised
 
 
 class Leaving(NamedTuple):
@@ -134,8 +134,8 @@ class ListRow(NamedTuple):
 
     def offers(self, device_id: str) -> bool:
         """Whether a listed id of it is Healthy."""
-        standing, leaving = self.standing, self.ids.leaving
-        return standing.health is Health.HEALTHY and device_id not in standing.withheld and device_id not in leaving
+        standing = self.standing
+        return standing.offered and device_id not in standing.kept_back and device_id not in self.ids.leaving
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

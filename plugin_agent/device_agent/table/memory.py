@@ -1,10 +1,11 @@
-"""What the node store keeps of the device table: health, and the grants seen last. Pure."""
+"""What the node store keeps of the device table: health, the grants seen last, cordons. Pure."""
 
 from collections.abc import Callable
 from datetime import datetime
 
 from device_agent.health.memory import lasting
 from device_agent.health.watchlist import Record
+from device_agent.table.cordons import Cordon
 from device_agent.table.device_table import DeviceTable
 from device_agent.table.grants import SeenGrant
 
@@ -74,3 +75,34 @@ class GrantMemory:
     def learn(self, others: tuple[SeenGrant, ...], *, now: float, wall: datetime) -> None:
         """What other objects' agents have found out of grants. The grants themselves are in the record."""
         self._changed(self._table.learn_grants(others, now=now, wall=wall))
+
+
+class CordonMemory:
+    """What admins withhold: it counts when the API server does not answer, and for the agents of other objects."""
+
+    def __init__(self, table: DeviceTable, *, changed: Changed) -> None:
+        self._table = table
+        self._changed = changed
+        self._items: tuple[Cordon, ...] = ()
+        self._revision = 0
+
+    @property
+    def revision(self) -> int:
+        """Grows with each change of `items`."""
+        items = self._table.cordons.kept
+        if items != self._items:
+            self._items = items
+            self._revision += 1
+        return self._revision
+
+    def items(self) -> tuple[Cordon, ...]:
+        """What to keep, in a fixed order."""
+        return self._table.cordons.kept
+
+    def restore(self, own: tuple[Cordon, ...], *, late: bool, now: float, wall: datetime) -> None:  # noqa: ARG002
+        """What an earlier process of this object kept."""
+        self._changed(self._table.restore_cordons(own, now=now, wall=wall))
+
+    def learn(self, others: tuple[Cordon, ...], *, now: float, wall: datetime) -> None:
+        """What other objects' agents keep now."""
+        self._changed(self._table.learn_cordons(others, now=now, wall=wall))

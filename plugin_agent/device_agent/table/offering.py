@@ -1,5 +1,7 @@
 """Which devices are offered, and why the others are not. Pure.
 
+Health and offer are two things: a device that is withheld by plan has its health all the same (`device.Standing`).
+
 Two rules stand above health. An id is in one list only (`lists.share_out`). Hardware that is in use under one name or
 id is offered under no other, and not more often than it has replicas. So nothing is held twice, however the
 configuration was edited.
@@ -8,16 +10,18 @@ configuration was edited.
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from device_agent.contract.reasons import DeviceReason
+from device_agent.contract.reasons import DeviceReason, Withheld
 from device_agent.contract.values import dataclass
+from device_agent.health.assessment import Assessment
 from device_agent.health.conditions import Conditions
 from device_agent.table.contention import Contention
+from device_agent.table.cordons import CordonIndex
 from device_agent.table.device import Device, Key, Standing
 from device_agent.table.gone import Cause
 from device_agent.table.hardware import HardwareIndex
 from device_agent.table.holdings import Holding, Holdings, may_be_used
 from device_agent.table.lists import Ids
-from device_agent.table.snapshot import Health
+from device_agent.table.snapshot import Health, Hold
 from device_agent.table.usage import Usage
 
 
@@ -29,6 +33,7 @@ class Judgement:
     `contention`: what other live agents serve.
 
     `missing`: since when no scan finds it. `leaving`: ids on their way out -> the name they are listed under.
+    `cordons`: what admins withhold.
     `wall`: now, UTC.
     """
 
@@ -38,6 +43,7 @@ class Judgement:
     gone: Mapping[Key, Cause]
     missing: Mapping[Key, datetime]
     leaving: Mapping[str, str]
+    cordons: CordonIndex
     conditions: Conditions
     wall: datetime
     contention: Contention = Contention()
@@ -47,50 +53,76 @@ class Judgement:
         if device.present:
             return self._present(key, device, ids, before)
         cause = self.gone[key]
-        return self._next(before, Health.UNHEALTHY, cause.reason, cause.message, since=self.missing.get(key))
+        if cause.reason is not Withheld.DRAINING:
+            return self._next(before, Health.UNHEALTHY, cause.reason, cause.message, since=self.missing.get(key))
+        assessed = self.conditions.assess(device.unit, found=False)
+        hold = Hold(cause.reason, cause.message)
+        health = Health.HEALTHY if assessed.offered else Health.UNHEALTHY
+        return self._assessed(before, health, assessed, hold=hold)
 
     def _present(self, key: Key, device: Device, ids: Ids, before: Standing | None) -> Standing:
-        unit, assessed = device.unit, self.conditions.assess(device.unit)
-        unanswered = assessed.unanswered
+        assessed = self.conditions.assess(device.unit)
+        hold = self._hold(key, device, ids)
+        if not assessed.offered:
+            return self._assessed(before, Health.UNHEALTHY, assessed, hold=hold)
+        lost = frozenset(i for i in ids.current if (key[0], i) in self.usage.lost.by_key)
+        broken = self._of_ids(key, ids, lost)
+        if broken is not None:
+            unanswered = assessed.unanswered
+            return self._next(before, Health.UNHEALTHY, *broken, since=None, unanswered=unanswered, hold=hold)
+        surplus = self._surplus(key, ids)
+        kept_back = self._kept_back(key, ids, keep=len(ids.current) - surplus) if surplus else frozenset()
+        return self._assessed(before, Health.HEALTHY, assessed, hold=hold, kept_back=kept_back | lost)
 
-        def refused(reason: str, message: str, since: datetime | None = None) -> Standing:
-            return self._next(before, Health.UNHEALTHY, reason, message, since=since, unanswered=unanswered)
+    def _hold(self, key: Key, device: Device, ids: Ids) -> Hold | None:
+        """Why a device that is present is withheld. What is in use stands first: `granting` refuses it."""
+        unit = device.unit
+        cordon = self.cordons.of(unit) if self.cordons else ""
+        if held := self._held_as(key, device, ids):
+            return Hold(Withheld.HELD_AS, f"{held}; {cordon}" if cordon else held)
+        return Hold(Withheld.CORDONED, cordon) if cordon else None
 
+    def _held_as(self, key: Key, device: Device, ids: Ids) -> str:
+        """Under what the hardware, its node or its id is in use elsewhere, or ''."""
+        unit = device.unit
         holding = self.blocking.sharing(unit) if self.blocking and device.exclusive else None
         if holding is not None:
-            return refused(DeviceReason.HELD_AS, f"{holding.text}; offered again when that is free")
+            return f"{holding.text}; offered again when that is free"
         if device.exclusive and (text := self.elsewhere.of_node(unit, self.usage)):
-            return refused(DeviceReason.HELD_AS, f"{text}; offered again when that is free")
+            return f"{text}; offered again when that is free"
         if text := self.contention.of_device(key):
-            return refused(DeviceReason.HELD_AS, text)
-        if ids.unlisted.issuperset(ids.current):
-            return refused(*self._why_unlisted(unit.id))
-        if not assessed.offered:
-            return refused(assessed.reason, assessed.message, assessed.since)
-        lost = frozenset(i for i in ids.current if (key[0], i) in self.usage.lost.by_key)
+            return text
+        if ids.unlisted.issuperset(ids.current) and (name := self.leaving.get(unit.id)):
+            return f"still listed as {unit.id} of {name}; offered when the kubelet has removed that id"
+        surplus = self._surplus(key, ids)
+        if surplus and len(self._kept_back(key, ids, keep=len(ids.current) - surplus)) == len(ids.current):
+            return f"{surplus} of its former replicas are in use; offered again when they are free"
+        return ""
+
+    def _of_ids(self, key: Key, ids: Ids, lost: frozenset[str]) -> tuple[str, str] | None:
+        """(reason, message) if none of its ids can be offered, and that is not by plan.
+
+        `lost`: ids that the kubelet has forgotten.
+        """
+        name, device_id = key
+        unlisted = ids.unlisted.issuperset(ids.current)
+        if unlisted and device_id not in self.leaving and not self.contention.of_device(key):
+            text = f"another device has the same id {device_id}; choose a unit that tells them apart"
+            return DeviceReason.DUPLICATE_IDENTITY, text
         if lost and len(lost) == len(ids.current):
-            return refused(DeviceReason.KUBELET_FORGOT, f"the kubelet has forgotten that {self._having(key[0], lost)}")
-        surplus = len(may_be_used(key, ids, self.usage)) if ids.leaving else 0
-        withheld = self._withheld(key, ids, keep=len(ids.current) - surplus) if surplus else frozenset()
-        if surplus and len(withheld) == len(ids.current):
-            text = f"{surplus} of its former replicas are in use; offered again when they are free"
-            return refused(DeviceReason.HELD_AS, text)
-        return self._next(
-            before,
-            Health.HEALTHY,
-            assessed.reason,
-            assessed.message,
-            since=assessed.since,
-            unanswered=unanswered,
-            withheld=withheld | lost,
-        )
+            return DeviceReason.KUBELET_FORGOT, f"the kubelet has forgotten that {self._having(name, lost)}"
+        return None
+
+    def _surplus(self, key: Key, ids: Ids) -> int:
+        """How many ids on their way out may be in use."""
+        return len(may_be_used(key, ids, self.usage)) if ids.leaving else 0
 
     def _having(self, name: str, ids: Iterable[str]) -> str:
         """For an admin: who has ids that the kubelet takes for free, and what to do."""
         who = ", ".join(sorted({who for i in ids for who in self.usage.forgotten_holders(name, i)}))
         return f"{who} has it; delete the pod, its successor is known to the kubelet"
 
-    def _withheld(self, key: Key, ids: Ids, *, keep: int) -> frozenset[str]:
+    def _kept_back(self, key: Key, ids: Ids, *, keep: int) -> frozenset[str]:
         """Free ids beyond the first `keep` ids. Ids in use stay Healthy; otherwise their pods would be reported
         unhealthy.
         """
@@ -98,12 +130,25 @@ class Judgement:
         free = [i for i in ids.current if i not in used]
         return frozenset(free[max(0, keep - len(used)) :])
 
-    def _why_unlisted(self, device_id: str) -> tuple[str, str]:
-        if name := self.leaving.get(device_id):
-            text = f"still listed as {device_id} of {name}; offered when the kubelet has removed that id"
-            return DeviceReason.HELD_AS, text
-        text = f"another device has the same id {device_id}; choose a unit that tells them apart"
-        return DeviceReason.DUPLICATE_IDENTITY, text
+    def _assessed(
+        self,
+        before: Standing | None,
+        health: Health,
+        assessed: Assessment,
+        *,
+        hold: Hold | None,
+        kept_back: frozenset[str] = frozenset(),
+    ) -> Standing:
+        return self._next(
+            before,
+            health,
+            assessed.reason,
+            assessed.message,
+            since=assessed.since,
+            unanswered=assessed.unanswered,
+            hold=hold,
+            kept_back=kept_back,
+        )
 
     def _next(
         self,
@@ -114,15 +159,22 @@ class Judgement:
         *,
         since: datetime | None,
         unanswered: str = "",
-        withheld: frozenset[str] = frozenset(),
+        hold: Hold | None = None,
+        kept_back: frozenset[str] = frozenset(),
     ) -> Standing:
         """The standing with its time. `since`: when the cause of being unhealthy began. An admin acknowledges this
         time.
 
-        If that is unknown, or the device is healthy, the time changes only with health or reason.
+        If that is unknown, or the device is healthy, the time changes only with health, reason or hold.
         """
         moment = since or self.wall
-        if before is not None and (before.health, before.reason) == (health, reason):
+        if before is not None and (before.health, before.reason, _word(before.hold)) == (health, reason, _word(hold)):
             moment = since if since is not None and health is Health.UNHEALTHY else before.since
-        after = Standing(health, moment, reason, message, unanswered, withheld)
+        elif health is Health.HEALTHY and (hold or (before and before.hold)):
+            moment = self.wall
+        after = Standing(health, moment, reason, message, unanswered, hold, kept_back)
         return before if before is not None and before == after else after
+
+
+def _word(hold: Hold | None) -> Withheld | None:
+    return hold.word if hold is not None else None

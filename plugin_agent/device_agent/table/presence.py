@@ -1,12 +1,13 @@
 """Which devices are present: applies one scan to the known devices. Pure."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from device_agent.contract.document import Ownership, Resource
+from device_agent.contract.document import DeviceEntry, Ownership, Resource
 from device_agent.contract.values import dataclass
 from device_agent.select.unit import Unit
 from device_agent.table.device import Device, Key
+from device_agent.table.edits import no_longer_selected
 from device_agent.table.lists import Ids
 from device_agent.table.retention import kept_until
 
@@ -15,12 +16,14 @@ from device_agent.table.retention import kept_until
 class Scan:
     """`units`: those that were found, one for each key; `entries`: those in force.
 
-    `edited`: entries whose sources were edited; `now`: monotonic seconds.
+    `edited`: entries whose sources were edited -> their sources before; `has`: whether the node still has the hardware
+    of a unit that is not found. `now`: monotonic seconds.
     """
 
     units: Mapping[Key, Unit]
     entries: Mapping[str, Resource]
-    edited: Collection[str]
+    edited: Mapping[str, Sequence[DeviceEntry]]
+    has: Callable[[Unit], bool]
     now: float
 
     def devices(self, before: Mapping[Key, Device]) -> Mapping[Key, Device]:
@@ -53,8 +56,15 @@ class Scan:
             return device if device.present and device.unit == unit else self._found(unit)
         if device.present:
             kept = kept_until(self.entries.get(device.unit.entry), edited=self.edited, now=self.now)
-            return replace(device, present=False, kept_until=kept)
+            return replace(device, present=False, kept_until=kept, removed_by=self._removed_by(device.unit))
         return device
+
+    def _removed_by(self, unit: Unit) -> str:
+        """The edit that took the unit out of its entry, for an admin; '' if it left by itself."""
+        before, entry = self.edited.get(unit.entry), self.entries.get(unit.entry)
+        if before is None or entry is None or not self.has(unit):
+            return ""
+        return no_longer_selected(unit, before, entry.devices)
 
     def _found(self, unit: Unit) -> Device:
         return Device(unit=unit, exclusive=self.entries[unit.entry].ownership is Ownership.EXCLUSIVE)

@@ -1,10 +1,12 @@
 """What the device table tells others, as values of one moment: the kubelet's list, and the state for reports."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from datetime import datetime
 from enum import StrEnum
 
+from device_agent.contract.reasons import DeviceHealth, Withheld
 from device_agent.contract.values import dataclass
 from device_agent.select.unit import Excluded, Unit
 from device_agent.table.holders import Holder
@@ -15,6 +17,14 @@ class Health(StrEnum):
 
     HEALTHY = "Healthy"
     UNHEALTHY = "Unhealthy"
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Why a device is withheld as a whole, whatever its health. `message`: for an admin."""
+
+    word: Withheld
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +40,11 @@ class Advertised:
 class DeviceState:
     """One physical device under one resource name.
 
-    `since`: when this health and reason began, UTC. `unanswered`: why its last check gave no answer, or '': its health
-    is what it was before. `ids`: as listed to the kubelet, those on their way out included; empty while the device's id
-    is listed under another name. `holders`: of those ids that are held. `stale`: ids whose container was given device
-    nodes of other hardware by now -> which. `kept`: ids that the kubelet keeps for pods that are gone -> the pod.
+    `since`: when this health, reason or hold began, UTC. `unanswered`: why its last check gave no answer, or '': its
+    health is what it was before. `hold`: why it is withheld, None if it is not. `ids`: as listed to the
+    kubelet, those on their way out included; empty while the device's id is listed under another name. `holders`: of
+    those ids that are held. `stale`: ids whose container was given device nodes of other hardware by now -> which.
+    `kept`: ids that the kubelet keeps for pods that are gone -> the pod.
     """
 
     unit: Unit
@@ -44,13 +55,61 @@ class DeviceState:
     ids: tuple[str, ...]
     holders: Mapping[str, tuple[Holder, ...]]
     unanswered: str = ""
+    hold: Hold | None = None
     stale: Mapping[str, str] = field(default_factory=dict)
     kept: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def offered(self) -> bool:
+        """Whether new pods may get it."""
+        return self.health is Health.HEALTHY and self.hold is None
+
+    @property
+    def withheld(self) -> str:
+        """The word for why it is withheld, or ''."""
+        return self.hold.word if self.hold is not None else ""
+
+    @property
+    def text(self) -> str:
+        """Why it is not Healthy, and why it is withheld, for an admin."""
+        return "; ".join(filter(None, (self.message, self.hold.message if self.hold is not None else "")))
+
+    @property
+    def told(self) -> DeviceHealth:
+        """Its health as reports have it. Unknown: nothing is known against it, and its last check gave no answer."""
+        if self.health is not Health.HEALTHY:
+            return DeviceHealth.UNHEALTHY
+        return DeviceHealth.UNKNOWN if self.unanswered else DeviceHealth.HEALTHY
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCounts:
+    """Numbers of physical devices. Each is healthy, unhealthy or unknown; `withheld` counts beside that."""
+
+    devices: int = 0
+    healthy: int = 0
+    unhealthy: int = 0
+    unknown: int = 0
+    withheld: int = 0
+
+
+def counts_of(devices: Iterable[DeviceState]) -> DeviceCounts:
+    """Counts the devices that have listed ids."""
+    listed = [device for device in devices if device.ids]
+    of = Counter(device.told for device in listed)
+    return DeviceCounts(
+        devices=len(listed),
+        healthy=of[DeviceHealth.HEALTHY],
+        unhealthy=of[DeviceHealth.UNHEALTHY],
+        unknown=of[DeviceHealth.UNKNOWN],
+        withheld=sum(device.hold is not None for device in listed),
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceState:
-    """One resource name. `healthy` counts physical devices, `capacity` and `allocated` count ids.
+    """One resource name. `counts`: physical devices, without those that another name lists for now. `capacity` and
+    `allocated` count ids.
 
     `entry`: the configuration entry's name as written. `message`: why it is refused, or ''.
     """
@@ -60,8 +119,8 @@ class ResourceState:
     devices: tuple[DeviceState, ...]
     capacity: int
     allocated: int
-    healthy: int
     message: str
+    counts: DeviceCounts = DeviceCounts()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from device_agent.select.unit import Selection
 from device_agent.table.device import Key
 from device_agent.table.holders import Holder
 from device_agent.table.lists import ListRow, Lists
-from device_agent.table.snapshot import DeviceState, Health, ResourceState, TableSnapshot
+from device_agent.table.snapshot import DeviceState, ResourceState, TableSnapshot, counts_of
 from device_agent.table.usage import Usage
 
 
@@ -44,7 +44,7 @@ def _resource(name: str, lists: Lists, selection: Selection, usage: Usage, about
         devices=devices,
         capacity=sum(len(d.ids) for d in devices),
         allocated=sum(len(d.holders) for d in devices),
-        healthy=sum(d.health is Health.HEALTHY for d in devices),
+        counts=counts_of(devices),
         message=selection.refused.get(name) or selection.notes.get(entry, ""),
     )
 
@@ -60,6 +60,7 @@ def _device(row: ListRow, held: Mapping[str, tuple[Holder, ...]], about: OfIds) 
         message=standing.message,
         since=standing.since,
         unanswered=standing.unanswered,
+        hold=standing.hold,
         ids=ids,
         holders={i: held[i] for i in ids if held.get(i)},
         stale={i: about.stale[name, i] for i in ids if (name, i) in about.stale},

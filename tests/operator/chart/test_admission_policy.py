@@ -51,6 +51,14 @@ def test_one_agent_may_serve_several_configurations_of_its_node(release, agent):
         assert answer.code == 201, answer.message
 
 
+def test_an_agent_creates_its_inventory_with_the_cordons_of_its_node_store(release, agent):
+    inventory = release.inventory("edge-1")
+    inventory["spec"]["cordoned"] = [{"id": "a", "reason": "recall"}, {"id": "*"}]
+    answer = agent("POST", f"{INVENTORIES}?dryRun=All", inventory)
+    assert answer.code == 201, answer.message
+    assert answer.body["spec"] == inventory["spec"]
+
+
 @pytest.mark.parametrize("node", ["edge-2", "edge-10", "edge", "edge-1.example"])
 def test_an_agent_cannot_create_the_inventory_of_another_node(release, agent, node):
     answer = agent("POST", INVENTORIES, release.inventory(node))

@@ -120,6 +120,33 @@ def test_the_operator_has_no_say_over_other_leases(release):
         assert not may(release, OPERATOR, verb, "leases", **lease)
 
 
+def test_a_maintainer_cordons_devices_and_changes_nothing_else(release):
+    """A ServiceAccount stands for the people to whom an admin gives the role."""
+    kubectl, account = release.cluster.kubectl, "maintainers"
+    kubectl("create", "serviceaccount", account, "-n", NAMESPACE)
+    binding = ("clusterrolebinding", account)
+    kubectl("create", *binding, f"--clusterrole={OPERATOR}-maintainer", f"--serviceaccount={NAMESPACE}:{account}")
+    agent, path = release.agent_on("edge-1"), f"{INVENTORIES}/lab.edge-1"
+    assert agent("POST", INVENTORIES, release.inventory("edge-1")).code == 201
+    person = release.with_token(release.token(account))
+    try:
+        release.eventually("the role is in force", lambda: person("GET", path).code == 200)
+        item = {"id": "0000:3b:00.0", "reason": "swap the cable"}
+        answer = person("PATCH", path, {"spec": {"cordoned": [item]}})
+        assert answer.code == 200, answer.message
+        assert agent("GET", path).body["spec"]["cordoned"] == [item]
+        assert "only spec.cordoned may change" in person("PATCH", path, {"spec": {"nodeName": "edge-2"}}).message
+        assert person("PATCH", f"{path}/status", {"status": {"poolName": "forged"}}).code == 403
+        assert person("DELETE", path).code == 403
+        assert person("GET", CONFIGS).code == 200
+        assert person("POST", CONFIGS, release.config("lab")).code == 403
+        assert agent("PATCH", path, {"spec": {"cordoned": []}}).code == 403
+    finally:
+        release.admin("DELETE", path)
+        kubectl("delete", *binding)
+        kubectl("delete", "serviceaccount", account, "-n", NAMESPACE)
+
+
 def test_the_agent_has_three_rights(release):
     kinds = ("devicepluginconfigs", "nodedeviceinventories")
     allowed = {

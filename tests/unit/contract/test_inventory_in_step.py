@@ -59,7 +59,7 @@ def test_a_written_status_is_read_back():
 
 
 def test_unknown_fields_are_skipped_and_unknown_reasons_kept():
-    row = {"id": "a", "resource": "e.com/x", "health": "Unhealthy", "reason": "Cordoned", "offered": False}
+    row = {"id": "a", "resource": "e.com/x", "health": "Unhealthy", "reason": "Cordoned", "trend": 3}
     status = read_status({"poolName": "p", "trend": {"x": 1}, "devices": [row]})
     assert status.devices == (
         InventoryDevice(id="a", resource="e.com/x", health=DeviceHealth.UNHEALTHY, reason="Cordoned"),
@@ -91,7 +91,7 @@ def test_totals_include_what_was_cut_from_the_lists():
 
 
 def test_the_number_of_devices_cut_from_the_list_follows_from_the_counts():
-    row = {"name": "e.com/x", "devices": 9, "healthy": 6, "unknown": 2}
+    row = {"name": "e.com/x", "devices": 9, "healthy": 4, "unhealthy": 3, "unknown": 2}
     device = {"id": "a", "resource": "e.com/x", "health": "Unhealthy"}
     status = read_status({"resources": [row], "devices": [device], "devicesOmitted": 8})
     assert {health: status.cut(health) for health in DeviceHealth} == {"Unhealthy": 2, "Unknown": 2, "Healthy": 4}

@@ -209,3 +209,16 @@ def test_every_misc_device_of_this_machine_has_its_own_node():
             number = Path(node).stat().st_rdev
             back = Path(f"/sys/dev/char/{os.major(number)}:{os.minor(number)}").resolve()
             assert back == Path("/sys") / (device.sysfs_path or "-")
+
+
+def test_hardware_is_there_if_its_path_is_and_what_has_no_path_always_is(host: HostTreeBuilder):
+    host.obj("devices/virtual/misc/kvm", "misc", devname="kvm")
+    scanner = Scanner(Roots.below(host.root))
+    names = [
+        "devices/virtual/misc/kvm",
+        "devices/virtual/misc/gone",
+        "files:/dev/kvm",
+        "files:/dev/gone",
+        "simulated:3",
+    ]
+    assert scanner.still_there(names) == {"devices/virtual/misc/kvm", "files:/dev/kvm", "simulated:3"}

@@ -367,4 +367,4 @@ def test_an_xid_counts_while_a_held_id_of_a_resource_that_left_is_listed():
     gpus.look()
     assert gpus.xid(news.RESET_XID) == {NAME}
     assert gpus.seen() == {"GPU-0": False}
-    assert gpus.device("GPU-9").reason == "Draining"
+    assert gpus.device("GPU-9").withheld == "Draining"

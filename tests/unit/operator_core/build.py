@@ -81,7 +81,9 @@ def _with_unknown(row: dict[str, Any], devices: list[dict[str, Any]]) -> dict[st
 
 def counts(name: str = KVM, devices: int = 1, healthy: int | None = None, **fields: Any) -> dict[str, Any]:
     healthy = devices if healthy is None else healthy
-    given = {"name": name, "entry": name, "registered": True, "devices": devices, "healthy": healthy}
+    unhealthy = devices - healthy - fields.get("unknown", 0)
+    given = {"name": name, "entry": name, "registered": True, "devices": devices}
+    given |= {"healthy": healthy, "unhealthy": unhealthy}
     return {**given, "capacity": devices, "allocated": 0, **fields}
 
 

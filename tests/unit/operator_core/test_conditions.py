@@ -43,7 +43,14 @@ def test_a_fleet_that_is_served_is_ready_and_current():
         "Ready": ("True", "Serving"),
     }
     assert message(found, "Ready") == "3 of 3 settled nodes served"
-    assert found["summary"] == {"nodes": "3/3", "devices": "3/3", "capacity": 3, "allocated": 0, "unhealthy": 0}
+    assert found["summary"] == {
+        "nodes": "3/3",
+        "devices": "3/3",
+        "capacity": 3,
+        "allocated": 0,
+        "unhealthy": 0,
+        "withheld": 0,
+    }
     assert found["pools"][0]["nodes"] == {"matched": 3, "settled": 3, "ready": 3, "updated": 3, "stale": 0}
 
 
@@ -189,13 +196,20 @@ def test_an_object_that_could_not_be_written_is_reported():
 def test_devices_without_an_answer_degrade_and_are_not_counted_as_healthy():
     silent = [device(n, health="Unknown", reason="DriverHangs", message="NVML hangs") for n in ("a", "b")]
     seen = fleet(2)
-    seen["inventories"] = (inventory("node-0000", resources=[counts(devices=3)], devices=[*silent, device("c")]),
+    seen["inventories"] = (inventory("node-0000", resources=[counts(devices=3, healthy=1, unknown=2)], devices=[*silent, device("c")]),
                            inventory("node-0001"))  # fmt: skip
     found = status(**seen)
     assert conditions(found)["Degraded"] == ("True", "DevicesUnknown")
     assert message(found, "Degraded") == "2 devices Unknown on node node-0000: DriverHangs 2"
     assert conditions(found)["Ready"] == ("True", "Serving")
-    assert found["summary"] == {"nodes": "2/2", "devices": "2/4", "capacity": 4, "allocated": 0, "unhealthy": 0}
+    assert found["summary"] == {
+        "nodes": "2/2",
+        "devices": "2/4",
+        "capacity": 4,
+        "allocated": 0,
+        "unhealthy": 0,
+        "withheld": 0,
+    }
     (resource,) = found["resources"]
     assert (resource["devices"], resource["healthy"], resource["unhealthy"]) == (4, 2, 0)
     first = found["nodes"][0]
@@ -208,7 +222,7 @@ def test_unhealthy_and_unknown_devices_are_both_reported():
     found = status(
         nodes=(node(),),
         pods=(pod(),),
-        inventories=(inventory(resources=[counts(devices=2, healthy=1)], devices=mixed),),
+        inventories=(inventory(resources=[counts(devices=2, healthy=0, unknown=1)], devices=mixed),),
     )
     assert conditions(found)["Degraded"] == ("True", "DevicesUnhealthy")
     assert message(found, "Degraded") == (

@@ -34,8 +34,10 @@ def specs(path: Path) -> Iterator[dict[str, Any]]:
                 yield {"resources": block, "agent": ACCESS}
             case {"health": dict()}:
                 yield {"resources": [{**GPU, **block}], "agent": ACCESS}
-            case {"resources": {"limits": _}}:
-                pass  # of a pod
+            case {"spec": {"cordon": _} as given}:
+                yield {"resources": [GPU], "agent": ACCESS, **given}
+            case {"resources": {"limits": _}} | {"devices": [{"id": _}]}:
+                pass  # of a pod; of an inventory
             case _:
                 raise AssertionError(f"{path.name}: a block that no case here knows: {block}")
 

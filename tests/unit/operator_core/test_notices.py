@@ -94,6 +94,10 @@ def broken(*ids: str, reason: str = "SimulatedFault") -> list[dict[str, Any]]:
     return [device(i, health="Unhealthy", reason=reason) for i in ids]
 
 
+def withheld(*ids: str, word: str = "HeldAs", **fields: Any) -> list[dict[str, Any]]:
+    return [device(i, offered=False, withheld=word, **fields) for i in ids]
+
+
 def many(number: int) -> list[str]:
     return [f"d{i:02}" for i in range(number)]
 
@@ -113,8 +117,8 @@ def test_many_devices_of_one_reason_share_an_event_and_one_of_another_has_its_ow
 def test_a_planned_change_is_one_normal_event():
     """Eight devices are renamed, three of them are held."""
     old = inventory(devices=[device(i) for i in many(8)])
-    held = broken("d00", "d01", "d02", reason="Draining")
-    renamed = [device(f"n{i}", health="Unhealthy", reason="HeldAs") for i in range(3)]
+    held = withheld("d00", "d01", "d02", word="Draining")
+    renamed = withheld("n0", "n1", "n2")
     new = inventory(devices=[*held, *renamed, *(device(f"n{i}") for i in range(3, 8))])
     (notice,) = health_transitions([old], [new])
     assert (notice.type, notice.reason) == ("Normal", "DevicesChanged")
@@ -126,19 +130,33 @@ def test_a_planned_change_is_one_normal_event():
 
 
 def test_a_device_that_breaks_while_it_is_withheld_is_told():
-    withheld = inventory(devices=broken("a", "b", reason="HeldAs"))
-    bad = inventory(devices=[*broken("a", reason="Missing"), *broken("b", reason="HeldAs")])
-    (notice,) = health_transitions([withheld], [bad])
+    before = inventory(devices=withheld("a", "b"))
+    bad = inventory(devices=[*withheld("a", health="Unhealthy", reason="Missing"), *withheld("b")])
+    (notice,) = health_transitions([before], [bad])
     assert (notice.type, notice.reason) == ("Warning", "DeviceUnhealthy")
     assert "Missing" in notice.message
 
 
 def test_planned_devices_do_not_make_an_object_degraded():
-    devices = [device("a"), *broken("b", reason="HeldAs"), *broken("c", reason="Draining")]
-    found = status(
-        nodes=(node(),), pods=(pod(),), inventories=(inventory(devices=devices, resources=[counts(KVM, 3, 1)]),)
-    )
+    """Eight loop devices are renamed and three of them are held: no Warning, not Degraded, nothing Unhealthy."""
+    devices = [
+        *map(device, many(5)),
+        *withheld("b", "c"),
+        *withheld("d", word="Draining"),
+        *withheld("e", word="Cordoned"),
+    ]
+    seen = inventory(devices=devices, resources=[counts(KVM, 9, 9, withheld=4)])
+    found = status(nodes=(node(),), pods=(pod(),), inventories=(seen,))
     assert conditions(found)["Degraded"][0] == "False"
+    assert (found["summary"]["devices"], found["summary"]["unhealthy"], found["summary"]["withheld"]) == ("9/9", 0, 4)
+    assert found["unhealthyDevices"] == []
+    assert (found["nodes"][0]["state"], found["nodes"][0]["reason"]) == ("Serving", "Serving")
+    assert found["nodes"][0]["resources"][0]["withheld"] == found["resources"][0]["withheld"] == 4
+    assert {d["withheld"] for d in found["nodes"][0]["devices"] if "withheld" in d} == {
+        "HeldAs",
+        "Draining",
+        "Cordoned",
+    }
 
 
 def test_the_first_status_of_an_object_whose_agents_start_is_no_warning():

@@ -236,7 +236,7 @@ def test_one_device_offered_by_two_objects_is_a_conflict():
     ("theirs", "ours"),
     [
         ([gpu(1, name=SHARED)], [gpu(0)]),
-        ([gpu(0, name=SHARED, health="Unhealthy", reason="HeldAs")], [gpu(0)]),  # nobody gets it
+        ([gpu(0, name=SHARED, offered=False, withheld="HeldAs")], [gpu(0)]),  # nobody gets it
         ([device("/dev/kvm", resource=SHARED)], [device("/dev/kvm", resource="nvidia.com/gpu")]),  # made to be shared
         ([device("3f2a-0000:3b:00.0", resource=SHARED)], [device("0000:3b:00.0", resource="nvidia.com/gpu")]),
         ([gpu(0)], [gpu(0)]),  # of one name: a conflict of resources

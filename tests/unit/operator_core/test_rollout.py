@@ -114,9 +114,14 @@ def test_devices_that_come_back_let_the_rollout_go_on():
     assert (found.halted, generations(found)["b"]) == ("", 2)
 
 
-@pytest.mark.parametrize(("reason", "halts"), [("HeldAs", False), ("Draining", True), ("CompanionMissing", True)])
+@pytest.mark.parametrize(
+    ("reason", "halts"), [("HeldAs", False), ("Cordoned", False), ("Draining", True), ("CompanionMissing", True)]
+)
 def test_devices_that_are_withheld_by_plan_are_not_lost(reason: str, *, halts: bool):
-    seen = inventory("a-1", resources=[counts(healthy=0)], devices=[device(health="Unhealthy", reason=reason)])
+    planned_one = device(offered=False, withheld=reason)
+    broken_one = device(health="Unhealthy", offered=False, reason=reason)
+    one, healthy = (broken_one, 0) if reason == "CompanionMissing" else (planned_one, 1)
+    seen = inventory("a-1", resources=[counts(healthy=healthy)], devices=[one])
     found = planned({"a": moved(KVM), "b": with_old(), "c": with_old()}, report("a", inventory=seen))
     assert bool(found.halted) is halts
 

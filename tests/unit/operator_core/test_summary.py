@@ -37,12 +37,26 @@ def test_resources_are_counted_over_the_nodes():
         {"name": KVM, "entry": KVM, "nodes": 2, "devices": 2, "healthy": 2, "unhealthy": 0, "capacity": 20, "allocated": 4},
         {"name": other, "entry": other, "nodes": 1, "devices": 4, "healthy": 3, "unhealthy": 1, "capacity": 4, "allocated": 0},
     ]  # fmt: skip
-    assert found["summary"] == {"nodes": "2/2", "devices": "5/6", "capacity": 24, "allocated": 4, "unhealthy": 1}
+    assert found["summary"] == {
+        "nodes": "2/2",
+        "devices": "5/6",
+        "capacity": 24,
+        "allocated": 4,
+        "unhealthy": 1,
+        "withheld": 0,
+    }
 
 
 def test_devices_of_a_node_whose_agent_is_gone_are_known_and_not_healthy():
     found = status(nodes=(node(),), pods=(pod(ready=False, ready_since=ago(100)),), inventories=(inventory(),))
-    assert found["summary"] == {"nodes": "0/1", "devices": "0/1", "capacity": 1, "allocated": 0, "unhealthy": 0}
+    assert found["summary"] == {
+        "nodes": "0/1",
+        "devices": "0/1",
+        "capacity": 1,
+        "allocated": 0,
+        "unhealthy": 0,
+        "withheld": 0,
+    }
     assert found["pools"][0]["nodes"]["stale"] == 1
 
 
@@ -139,7 +153,7 @@ def cut(on: str = "node-1", **status: Any) -> InventoryView:
     """An inventory of 2,000 devices that lists two of them, one Unhealthy and one Unknown."""
     return inventory(
         on,
-        resources=[counts(devices=2000, healthy=1900, unknown=300)],
+        resources=[counts(devices=2000, healthy=1600, unknown=300)],
         devices=[device("a", health="Unhealthy", reason="Missing"), device("b", health="Unknown", reason="NoAnswer")],
         devicesOmitted=1998,
         **status,
@@ -169,10 +183,17 @@ def test_broken_devices_of_an_empty_cut_list_are_still_reported():
 
 
 def test_resources_that_were_cut_are_in_the_counts_and_their_node_is_not_without_devices():
-    totals = {"devices": 5, "healthy": 4, "capacity": 50, "allocated": 6}
+    totals = {"devices": 5, "healthy": 4, "unhealthy": 1, "capacity": 50, "allocated": 6}
     seen = inventory(resources=[], devices=[], summary=totals, resourcesOmitted=2, devicesOmitted=5)
     found = status(nodes=(node(),), pods=(pod(),), inventories=(seen,))
-    assert found["summary"] == {"nodes": "1/1", "devices": "4/5", "capacity": 50, "allocated": 6, "unhealthy": 1}
+    assert found["summary"] == {
+        "nodes": "1/1",
+        "devices": "4/5",
+        "capacity": 50,
+        "allocated": 6,
+        "unhealthy": 1,
+        "withheld": 0,
+    }
     assert found["nodes"][0]["state"] == "Serving"
 
 

@@ -10,8 +10,9 @@ from prometheus_client import generate_latest
 
 def test_devices_are_counted_by_pool_resource_and_health_until_the_object_is_gone() -> None:
     seen = Telemetry()
-    # the agent still offers a device of unknown health, and counts it as healthy
-    resource = InventoryResource(name="r", devices=4, healthy=3, unknown=1, capacity=8, allocated=3)
+    resource = InventoryResource(
+        name="r", devices=4, healthy=2, unhealthy=1, unknown=1, withheld=2, capacity=8, allocated=3
+    )
     statuses = [InventoryStatus(pool_name="p", resources=(resource,))] * 2
     ready = ConfigCondition(
         type="Ready", status=ConditionStatus.UNKNOWN, last_transition_time="t", reason="NoReadyNodes", message=""
@@ -23,6 +24,7 @@ def test_devices_are_counted_by_pool_resource_and_health_until_the_object_is_gon
         'device_operator_devices{config="c",health="Healthy",pool="p",resource="r"} 4.0',
         'device_operator_devices{config="c",health="Unhealthy",pool="p",resource="r"} 2.0',
         'device_operator_devices{config="c",health="Unknown",pool="p",resource="r"} 2.0',
+        'device_operator_devices_withheld{config="c",pool="p",resource="r"} 4.0',
         'device_operator_capacity{config="c",pool="p",resource="r"} 16.0',
         'device_operator_allocated{config="c",pool="p",resource="r"} 6.0',
         'device_operator_nodes{config="c",pool="p",state="matched"} 3.0',

@@ -7,7 +7,7 @@ from device_agent.contract.document import HealthRules
 from device_agent.contract.times import since_text
 from device_agent.report.acknowledgement import Acknowledgement
 from unit.health import news
-from unit.health.gpus import Gpus, gpu
+from unit.health.gpus import Gpus
 from unit.health.test_acknowledgement_answers import SECOND, failing
 from unit.table.samples import NAME, Steps, resource, unit
 
@@ -30,7 +30,6 @@ def acknowledgement(gpus: Gpus, told: list[frozenset[str]]) -> Acknowledgement:
 def test_the_reply_stays_while_the_annotation_stays(
     gpus: Gpus, acknowledgement: Acknowledgement, told: list[frozenset[str]]
 ) -> None:
-    assert acknowledgement.expected
     text = f"GPU-0={SECOND}"
     acknowledgement.read(text)
     first = acknowledgement.text
@@ -55,15 +54,6 @@ def test_a_later_failure_replaces_the_reply(gpus: Gpus, acknowledgement: Acknowl
     acknowledgement.read(text)
     assert acknowledgement.text.startswith(f"{text}: no failure of it began at that moment")
     assert acknowledgement.text.endswith(f"GPU-0={since_text(gpus.wall)} (Xid79)")
-
-
-def test_the_annotation_is_polled_while_a_state_is_bad() -> None:
-    gpus = Gpus(gpu(0))
-    acknowledgement = Acknowledgement(gpus.table, changed=lambda _: None)
-    gpus.look()
-    assert not acknowledgement.expected
-    gpus.looks(3, GPU_0=news.BAD)
-    assert acknowledgement.expected
 
 
 def test_a_list_that_changes_while_an_acknowledgement_is_read_is_sent() -> None:

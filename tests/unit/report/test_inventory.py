@@ -16,7 +16,7 @@ from device_agent.kubelet.registration import RegistrationState
 from device_agent.report import inventory
 from device_agent.select.unit import Excluded, Grants, Unit
 from device_agent.table.holders import Holder
-from device_agent.table.snapshot import DeviceState, Health, ResourceState, TableSnapshot
+from device_agent.table.snapshot import DeviceState, Health, ResourceState, TableSnapshot, counts_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -68,7 +68,7 @@ def snapshot(*devices: DeviceState, **fields: Any) -> TableSnapshot:
         devices=devices,
         capacity=sum(len(d.ids) for d in devices),
         allocated=sum(len(d.holders) for d in devices),
-        healthy=sum(d.health is Health.HEALTHY for d in devices),
+        counts=counts_of(devices),
         message="",
     )
     values = {"excluded": (), "refused": {}, "holders_known": True}
@@ -112,7 +112,15 @@ def test_the_inventory_shows_the_table() -> None:
         "agentVersion": "1.2.3",
         "observedConfigHash": "ab" * 32,
         "podResources": "Available",
-        "summary": {"devices": 2, "healthy": 1, "capacity": 2, "allocated": 1},
+        "summary": {
+            "devices": 2,
+            "healthy": 1,
+            "unhealthy": 1,
+            "unknown": 0,
+            "withheld": 0,
+            "capacity": 2,
+            "allocated": 1,
+        },
         "resources": [
             {
                 "name": "example.com/nic",
@@ -121,6 +129,7 @@ def test_the_inventory_shows_the_table() -> None:
                 "lastRegistrationTime": "2001-09-09T01:46:40Z",
                 "devices": 2,
                 "healthy": 1,
+                "unhealthy": 1,
                 "capacity": 2,
                 "allocated": 1,
             }
@@ -130,6 +139,7 @@ def test_the_inventory_shows_the_table() -> None:
                 "id": "id-00000",
                 "resource": "example.com/nic",
                 "health": "Healthy",
+                "offered": True,
                 "since": "2026-03-04T05:06:07Z",
                 "identity": "Stable",
                 "attributes": {"driver": "none", "name": "nic0"},
@@ -141,6 +151,7 @@ def test_the_inventory_shows_the_table() -> None:
                 "id": "id-00001",
                 "resource": "example.com/nic",
                 "health": "Unhealthy",
+                "offered": False,
                 "reason": "Missing",
                 "message": "it is gone",
                 "since": "2026-03-04T05:06:07Z",
@@ -158,9 +169,7 @@ def test_the_inventory_keeps_the_bounds_of_the_crd() -> None:
     status = valid(made(device(attributes=many)))
     assert list(status["devices"][0]["attributes"]) == sorted(many)[:256]
     names = [f"e.com/{n}" for n in range(1100)]
-    resources = tuple(
-        ResourceState(name=n, entry=n, devices=(), capacity=0, allocated=0, healthy=0, message="") for n in names
-    )
+    resources = tuple(ResourceState(name=n, entry=n, devices=(), capacity=0, allocated=0, message="") for n in names)
     shot = TableSnapshot(resources=resources, excluded=(), refused={}, holders_known=True)
     status = valid(inventory.build(shot, observed(), identity=WHO, limit=LIMIT))
     assert (len(status["resources"]), status["resourcesOmitted"]) == (1024, 76)
@@ -200,6 +209,7 @@ def test_a_refused_name_is_shown_with_its_reason() -> None:
         "registered": False,
         "devices": 0,
         "healthy": 0,
+        "unhealthy": 0,
         "capacity": 0,
         "allocated": 0,
         "reason": "ResourceRefused",
@@ -210,7 +220,7 @@ def test_a_refused_name_is_shown_with_its_reason() -> None:
 def test_an_entry_that_gives_too_many_names_has_a_line_of_its_own_beside_those_that_are_served() -> None:
     entry, served = "example.com/{index}", ("example.com/0", "example.com/1")
     resources = tuple(
-        ResourceState(name=n, entry=entry, devices=(), capacity=0, allocated=0, healthy=0, message="") for n in served
+        ResourceState(name=n, entry=entry, devices=(), capacity=0, allocated=0, message="") for n in served
     )
     shot = TableSnapshot(resources=resources, excluded=(), refused={entry: "40 names"}, holders_known=True)
     status = valid(inventory.build(shot, observed(), identity=WHO, limit=LIMIT))
@@ -255,7 +265,7 @@ def test_an_entry_whose_driver_shows_nothing_gets_a_line_if_it_has_no_resource()
 def test_devices_without_an_answer_are_unknown_and_counted_by_resource() -> None:
     status = valid(made(device(0), device(1, unanswered="it hangs", reason="NoAnswer", message="it hangs")))
     assert [d["health"] for d in status["devices"]] == ["Healthy", "Unknown"]
-    assert (status["resources"][0]["healthy"], status["resources"][0]["unknown"]) == (2, 1)
+    assert (status["resources"][0]["healthy"], status["resources"][0]["unknown"]) == (1, 1)
 
 
 def test_text_from_devices_is_one_bounded_line() -> None:

@@ -53,7 +53,9 @@ def test_readiness_says_what_is_missing(probes: tuple[Metrics, str]) -> None:
 
 def test_a_resource_that_is_gone_leaves_no_series(probes: tuple[Metrics, str]) -> None:
     metrics, url = probes
-    count = ResourceCount(resource="example.com/a", healthy=2, unhealthy=1, capacity=3, allocated=1)
+    count = ResourceCount(
+        resource="example.com/a", healthy=2, unhealthy=1, unknown=0, withheld={"HeldAs": 1}, capacity=3, allocated=1
+    )
     metrics.publish((count,), missing=())
     text = fetched(f"{url}/metrics")[1]
     assert 'device_agent_devices{health="Unhealthy",resource="example.com/a"} 1.0' in text

@@ -300,7 +300,7 @@ def state(number: int, *, reason: str = "") -> DeviceState:
 
 
 def shot(*devices: DeviceState) -> TableSnapshot:
-    resource = ResourceState(name="e.com/a", entry="e.com/a", devices=devices, capacity=0, allocated=0, healthy=0,
+    resource = ResourceState(name="e.com/a", entry="e.com/a", devices=devices, capacity=0, allocated=0,
                              message="")  # fmt: skip
     return TableSnapshot(resources=(resource,), excluded=(), refused={}, holders_known=True)
 

@@ -258,6 +258,19 @@ async def test_others_are_read_at_the_start_or_never_for_one_that_wants_that(
     assert process.notebook.heard == heard
 
 
+async def test_others_are_read_again_on_request_and_told_only_if_they_changed(tmp_path: Path) -> None:
+    keep(tmp_path, "theirs", uid=ANOTHER)
+    process = Process(tmp_path, section=FIRST_NOTES)
+    await process.keeper.recall()
+    process.keeper.look_at_others()
+    await process.note("a")
+    assert process.notebook.heard == [("others", "theirs")]
+    keep(tmp_path, "more", uid=ANOTHER)
+    process.keeper.look_at_others()
+    await process.note("b")
+    assert process.notebook.heard == [("others", "theirs"), ("others", "more")]
+
+
 async def test_a_damaged_file_of_another_object_is_logged_once_and_not_reported_as_ours(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -144,8 +144,8 @@ async def test_the_last_grants_count_after_a_restart_until_the_record_is_read(tm
     process.steps.list({})  # such as an init container's
     process.steps.scan(RENAMED)
     assert process.steps.seen(OTHER) == {"x": False}
-    assert process.steps.device("x", name=OTHER).reason == "HeldAs"
-    assert "default/pod-old" in process.steps.device("x", name=OTHER).message
+    assert process.steps.device("x", name=OTHER).withheld == "HeldAs"
+    assert "default/pod-old" in process.steps.device("x", name=OTHER).text
     process.steps.record()
     process.steps.now += STARTING_SECONDS
     process.steps.settle()

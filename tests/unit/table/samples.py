@@ -62,9 +62,17 @@ def selection(
     excluded: tuple[Excluded, ...] = (),
     refused: dict[str, str] | None = None,
     notes: dict[str, str] | None = None,
+    still_there: frozenset[str] = frozenset(),
     vanished: dict[str, str] | None = None,
 ) -> Selection:
-    return Selection(units=units, excluded=excluded, refused=refused or {}, notes=notes or {}, vanished=vanished or {})
+    return Selection(
+        units=units,
+        excluded=excluded,
+        refused=refused or {},
+        notes=notes or {},
+        vanished=vanished or {},
+        still_there=still_there,
+    )
 
 
 def held(*ids: str, name: str = NAME) -> Holders:

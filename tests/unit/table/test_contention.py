@@ -19,8 +19,8 @@ def test_a_device_of_another_agent_is_not_offered_until_its_lock_is_free():
     assert steps.seen() == {"b": True}, "the other agent lists it, maybe under the same id"
     device = steps.device("a")
     assert device.ids == ()
-    assert (device.health, device.reason) == (Health.UNHEALTHY, "HeldAs")
-    assert "DevicePluginConfig lab" in device.message
+    assert (device.health, device.withheld) == (Health.HEALTHY, "HeldAs")
+    assert "DevicePluginConfig lab" in device.text
     assert taken(steps) == {NAME}
     assert steps.seen() == {"a": True, "b": True}
 
@@ -60,7 +60,7 @@ def test_without_a_known_object_the_message_says_another_agent():
     steps = Steps()
     taken(steps, devices=((NAME, "a"),))
     steps.scan(unit("a"))
-    assert "another agent" in steps.device("a").message
+    assert "another agent" in steps.device("a").text
 
 
 def test_a_name_of_another_agent_makes_its_devices_wait_also_observed_ones():
@@ -70,7 +70,7 @@ def test_a_name_of_another_agent_makes_its_devices_wait_also_observed_ones():
     for name, device in ((NAME, "a"), (OTHER, "b")):
         assert steps.seen(name) == {device: False}
         assert "edge" in steps.table.taken_name(name)
-        assert name in steps.device(device, name=name).message
+        assert name in steps.device(device, name=name).text
     assert steps.table.snapshot().taken.keys() == {NAME, OTHER}
     assert taken(steps, OTHER) == {NAME}
     assert steps.table.taken_name(NAME) == ""
@@ -83,7 +83,7 @@ def test_what_a_pod_holds_is_named_before_what_an_agent_holds():
     steps.edit(resource(OTHER), units=(unit("b", name=OTHER, hardware="devices/a"),))
     steps.list(held("a"))
     taken(steps, devices=((OTHER, "b"),))
-    assert NAME in steps.device("b", name=OTHER).message
+    assert NAME in steps.device("b", name=OTHER).text
 
 
 def test_the_locks_of_a_scan_are_known_before_it_is_applied():

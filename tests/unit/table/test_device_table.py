@@ -174,7 +174,7 @@ def test_the_snapshot_counts_devices_and_ids():
     snapshot = steps.table.snapshot()
     assert snapshot.holders_known
     ours, other = snapshot.resources
-    assert (ours.name, ours.entry, len(ours.devices), ours.capacity, ours.allocated, ours.healthy) == (
+    assert (ours.name, ours.entry, len(ours.devices), ours.capacity, ours.allocated, ours.counts.healthy) == (
         NAME,
         NAME,
         2,

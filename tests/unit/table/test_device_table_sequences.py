@@ -527,7 +527,7 @@ class Node(RuleBasedStateMachine):
             assert sum(len(d.ids) for d in state.devices) == state.capacity == len(self.told.get(state.name, {}))
             for device in state.devices:
                 assert device.message or device.health is Health.HEALTHY
-                now[state.name, device.unit.id] = (device.health, device.reason, device.since)
+                now[state.name, device.unit.id] = (device.health, f"{device.reason} {device.withheld}", device.since)
         for key, (health, reason, since) in now.items():
             before = self.since.get(key)
             if before and before[:2] == (health, reason):

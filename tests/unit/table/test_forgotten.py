@@ -141,8 +141,8 @@ def test_its_hardware_is_not_offered_under_another_name_either():
     steps, _ = torn()
     steps.edit(resource(OTHER), units=(unit("x", name=OTHER, hardware="devices/a"),))
     assert steps.seen(OTHER) == {"x": False}
-    assert steps.device("x", name=OTHER).reason == "HeldAs"
-    assert "default/pod-a" in steps.device("x", name=OTHER).message
+    assert steps.device("x", name=OTHER).withheld == "HeldAs"
+    assert "default/pod-a" in steps.device("x", name=OTHER).text
 
 
 def test_a_record_that_is_torn_in_one_life_of_the_kubelet_loses_nothing():

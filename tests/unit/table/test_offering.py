@@ -45,7 +45,7 @@ def test_a_device_fully_used_by_former_replicas_offers_none():
     steps.scan(unit("a", replicas=1))
     assert steps.send() == {"a": False, "a::1": False, "a::2": False}
     state = steps.device("a")
-    assert (state.health, state.reason) == (Health.UNHEALTHY, "HeldAs")
+    assert (state.health, state.withheld) == (Health.HEALTHY, "HeldAs")
     with pytest.raises(UnavailableDevice, match="HeldAs"):
         steps.table.units_of(NAME, ["a"])
     steps.settle(held("a::1"))
@@ -95,7 +95,7 @@ def test_surplus_ids_from_before_a_restart_are_recognised():
     steps.list(held("a::1"))
     steps.scan(unit("a", replicas=1))
     assert steps.seen() == {"a": False, "a::1": False}
-    assert steps.device("a").reason == "HeldAs"
+    assert steps.device("a").withheld == "HeldAs"
     assert len(steps.table.snapshot().resources[0].devices) == 1
 
 
@@ -120,9 +120,9 @@ def test_hardware_in_use_under_a_former_name_is_not_offered_under_the_new_one(ne
     assert steps.send(NAME) == {"a": False}
     assert True not in steps.send(OTHER).values()
     state = steps.device(new.id, name=OTHER)
-    assert (state.health, state.reason) == (Health.UNHEALTHY, "HeldAs")
-    assert "a of example.com/dev by default/pod-a" in state.message
-    assert steps.device("a").reason == "Draining"
+    assert (state.health, state.withheld) == (Health.HEALTHY, "HeldAs")
+    assert "a of example.com/dev by default/pod-a" in state.text
+    assert steps.device("a").withheld == "Draining"
     assert steps.settle() == {NAME, OTHER}
     assert steps.table.resources() == (OTHER,)
     assert steps.seen(OTHER) == {new.id: True}
@@ -134,7 +134,7 @@ def test_another_unit_of_the_same_entry_is_not_offered_while_the_former_id_is_in
     steps.list(held("0000:01:00.0"))
     steps.scan(unit("7", hardware="devices/a"))
     assert steps.send() == {"0000:01:00.0": False, "7": False}
-    assert steps.device("7").reason == "HeldAs"
+    assert steps.device("7").withheld == "HeldAs"
     with pytest.raises(UnavailableDevice, match="in use as 0000:01"):  # the kubelet's list may be older
         steps.table.units_of(NAME, ["7"])
     steps.settle()
@@ -185,7 +185,7 @@ def test_a_device_that_an_edit_excludes_says_so_while_it_is_held():
     steps.list(held("b"))
     steps.scan(unit("a"), excluded=(Excluded(id="b", source="pci", entry=NAME, reason="MaxDevices"),))
     state = steps.device("b")
-    assert (state.reason, "MaxDevices" in state.message) == ("Draining", True)
+    assert (state.withheld, "MaxDevices" in state.text) == ("Draining", True)
 
 
 # What is said of those that are gone
@@ -197,10 +197,10 @@ def test_a_held_device_that_no_scan_found_has_the_note_of_its_driver():
     steps.scan(notes={NAME: "NVML hangs: nvmlInitWithFlags does not answer"})
     device = steps.device("GPU-a")
     assert (device.health, device.reason) == (Health.UNHEALTHY, "DriverUnavailable")
-    assert device.message.endswith(": NVML hangs: nvmlInitWithFlags does not answer")
+    assert device.text.endswith(": NVML hangs: nvmlInitWithFlags does not answer")
     assert steps.seen() == {"GPU-a": False}
     steps.scan()
-    assert (steps.device("GPU-a").reason, "no scan has found it" in steps.device("GPU-a").message) == ("Missing", True)
+    assert (steps.device("GPU-a").reason, "no scan has found it" in steps.device("GPU-a").text) == ("Missing", True)
     steps.scan(unit("GPU-a"))
     assert steps.seen() == {"GPU-a": True}
 
@@ -217,12 +217,12 @@ def _excluded_while(holders) -> DeviceState:
 @pytest.mark.parametrize("holders", [held("a"), {}, None])
 def test_a_device_that_is_excluded_now_drains_whoever_holds_it(holders):
     device = _excluded_while(holders)
-    assert device.reason == "Draining"
-    assert "MigEnabled" in device.message
+    assert device.withheld == "Draining"
+    assert "MigEnabled" in device.text
 
 
 def test_the_message_of_a_draining_device_depends_on_its_holders():
-    assert len({_excluded_while(holders).message for holders in (held("a"), {}, None)}) == 3
+    assert len({_excluded_while(holders).text for holders in (held("a"), {}, None)}) == 3
 
 
 def test_a_device_that_is_excluded_while_its_driver_hangs_is_not_missing():
@@ -231,7 +231,7 @@ def test_a_device_that_is_excluded_while_its_driver_hangs_is_not_missing():
     steps.list(held("GPU-a"))
     gone = Excluded("GPU-a", "nvml", NAME, "NotIncluded", "", hardware="devices/GPU-a")
     steps.scan(excluded=(gone,), notes={NAME: "NVML hangs"})
-    assert steps.device("GPU-a").reason == "Draining"
+    assert steps.device("GPU-a").withheld == "Draining"
 
 
 def test_a_missing_device_has_the_advice_of_its_source():
@@ -239,10 +239,10 @@ def test_a_missing_device_has_the_advice_of_its_source():
     steps.scan(unit("GPU-a", source="nvml"), unit("b"))
     steps.list(held("GPU-a", "b"))
     steps.scan(vanished={"nvml": "ask the driver"})
-    assert (steps.device("GPU-a").reason, steps.device("GPU-a").message) == ("Missing", "ask the driver")
-    assert (steps.device("b").reason, steps.device("b").message) == ("Missing", "the last scan did not find it")
+    assert (steps.device("GPU-a").reason, steps.device("GPU-a").text) == ("Missing", "ask the driver")
+    assert (steps.device("b").reason, steps.device("b").text) == ("Missing", "the last scan did not find it")
     steps.scan(vanished={"nvml": "ask the driver"}, notes={NAME: "the driver hangs"})
-    assert steps.device("GPU-a").message == "the driver hangs"
+    assert steps.device("GPU-a").text == "the driver hangs"
 
 
 def test_an_id_whose_device_is_used_up_by_former_replicas_is_not_preferred() -> None:

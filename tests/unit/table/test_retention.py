@@ -177,7 +177,7 @@ def test_a_used_resource_that_leaves_the_configuration_drains_and_goes_as_a_whol
     steps.list(held("b", name=OTHER))
     assert steps.edit(resource(), units=(unit("a"),)) == {OTHER}
     assert steps.send(OTHER) == {"b": False, "c": False}
-    assert steps.device("b", name=OTHER).reason == "Draining"
+    assert steps.device("b", name=OTHER).withheld == "Draining"
     assert steps.settle(held("b", name=OTHER)) == {OTHER}
     assert steps.seen(OTHER) == {"b": False}
     assert steps.settle() == {OTHER}
@@ -208,6 +208,6 @@ def test_a_device_of_several_finds_that_an_edit_excludes_goes_without_its_grace(
     out = Excluded("video0", "sysfs", NAME, "Excluded", "exclude[0]", hardware="devices/usb1/video4linux/video0")
     steps.table.configure(document(resource(health=rules, exclude=(Match("name", ("video0",)),))))
     steps.scan(excluded=(out,))
-    assert (steps.device("serial-7").reason, steps.send()) == ("Draining", {"serial-7": False})
+    assert (steps.device("serial-7").withheld, steps.send()) == ("Draining", {"serial-7": False})
     assert steps.list({}) == {NAME}
     assert steps.seen() == {}
