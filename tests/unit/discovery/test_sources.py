@@ -451,7 +451,9 @@ def test_a_plain_file_in_a_live_dev_is_no_device(host: HostTreeBuilder):
     assert findings.errors == ()
     dev = Scanner(host.roots).device_nodes()
     assert (dev.exists("/dev/typo"), dev.exists("/dev/null")) == (False, True)
-    assert [dev.number(path) for path in ("/dev/null", "/dev/typo", "/dev/nope")] == ["char/1:3", "", ""]
+    os.mknod(host.dev / "ttyS9", 0o020666, os.makedev(4, 73))
+    paths = ("/dev/ttyS9", "/dev/null", "/dev/typo", "/dev/nope")
+    assert [dev.number(path) for path in paths] == ["char/4:73", "", "", ""]
 
 
 def test_a_companion_may_be_a_node_a_link_to_one_or_a_directory(host: HostTreeBuilder):

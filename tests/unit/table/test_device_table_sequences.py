@@ -409,12 +409,12 @@ class Node(RuleBasedStateMachine):
             self.send()
 
     def name_all(self) -> None:
-        """The List that follows each Allocate by a second, and the record that it goes with."""
+        """The List that follows each Allocate by a second, between two looks at the record."""
         self.seconds = max(self.seconds, self.incomplete_until)
         self.record = tuple(self.memory)
         self.read_record()
         self.ask_and_answer()
-        self.disk[self.object] = self.table.seen_grants()
+        self.read_record()
 
     @rule()
     def reboot(self) -> None:
