@@ -191,7 +191,7 @@ def test_a_kubelet_that_lost_its_record_gives_nothing_of_a_running_pod_to_anothe
     kubelet.wait_for(NEW, 2)
     assert kubelet.health(NEW)[held] == "Unhealthy"
     kubelet.delete("holder")
-    kubelet.wait_for(NEW, 3)
+    kubelet.wait_for(NEW, 3, seconds=30)  # the kubelet is given time to hear of its pods
 
 
 def test_while_the_record_cannot_be_read_the_grants_seen_last_count(
