@@ -59,6 +59,8 @@ def make_settings() -> kopf.OperatorSettings:
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 10
     settings.networking.enforce_retry_after = True
+    # kopf's own pauses grow to 21 s: an API server that is back would wait for us
+    settings.networking.error_backoffs = (1, 1, 2, 3, *[5] * 10)
     settings.execution.max_workers = 4
     settings.process.ultimate_exiting_timeout = 20  # below the pod's terminationGracePeriodSeconds
     settings.persistence.finalizer = f"{names.GROUP}/finalizer"  # never written, like all names of kopf
