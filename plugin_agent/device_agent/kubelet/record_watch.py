@@ -93,7 +93,8 @@ class RecordWatch:
             if self._told:
                 logger.info("the kubelet's record is readable again")
                 self._told = ""
-            self._deliver(Reading(grants=grants, begun=begun, resent=self._resent(), life=life))
+            started = self._directory.started
+            self._deliver(Reading(grants, begun, resent=self._resent(), life=life, started=started))
 
     def _read(self) -> tuple[checkpoint.Stamp | None, tuple[Grant, ...] | None]:
         """In the thread, which changes nothing here: its result may come too late. The file, and what is in it; the
@@ -112,7 +113,8 @@ class RecordWatch:
             logger.warning("the kubelet's record tells nothing", extra={"error": problem})
             self._told = problem
         self._heard = life
-        self._deliver(Reading(begun=begun, life=life, problem=problem))
+        started = self._directory.started
+        self._deliver(Reading(begun=begun, life=life, started=started, problem=problem))
 
 
 class Settling:

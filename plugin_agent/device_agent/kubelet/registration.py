@@ -143,6 +143,13 @@ class KubeletDirectory:
             return f"there is no directory {self.path}: is this the kubelet's device-plugins directory?"
         return "the kubelet's socket is not there: the kubelet is starting or down"
 
+    @property
+    def started(self) -> float:
+        """When this life of the kubelet began, in monotonic seconds; now, where there is none."""
+        if self.life is None:
+            return time.monotonic()
+        return time.monotonic() - max(0.0, time.time() - self.life[1] / 1e9)
+
     def listen(self, key: object, listener: Callable[[], None] | None) -> None:
         """Calls `listener` after every change in the directory and at each poll. None ends it."""
         if listener is None:

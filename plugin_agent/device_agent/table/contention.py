@@ -38,9 +38,13 @@ def wanted_soon(now: Wanted, units: Mapping[Key, Unit], entries: Mapping[str, Re
 
 @dataclass(frozen=True, slots=True)
 class Contention:
-    """What other live agents have of this agent's lists."""
+    """What other live agents have of this agent's lists.
+
+    `before`: names that they had until now. The kubelet has no list of these from here.
+    """
 
     taken: Taken = NOTHING
+    before: frozenset[str] = frozenset()
 
     def of_name(self, name: str) -> str:
         """Why a resource name cannot be registered, or ''."""
@@ -56,7 +60,9 @@ class Contention:
         here.
         """
         here = (key for key in self.taken.devices if key in ids)
-        return frozenset(key for key in here if not any(must_list(key[0], i) for i in ids[key].current))
+        return frozenset(
+            key for key in here if key[0] in self.before or not any(must_list(key[0], i) for i in ids[key].current)
+        )
 
     def names(self) -> Mapping[str, str]:
         """Each taken name, and why it cannot be registered."""

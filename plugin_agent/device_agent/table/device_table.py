@@ -106,7 +106,7 @@ class DeviceTable(TableAnswers):
 
     def apply_taken(self, taken: Taken, *, now: float, wall: datetime) -> frozenset[str]:
         """What other live agents of the node have of what this one wants."""
-        self._contention = Contention(taken)
+        self._contention = Contention(taken, before=self._contention.taken.names)
         return self._settle(now=now, wall=wall)
 
     def apply_health(self, news: Look | Fault, *, now: float, wall: datetime) -> frozenset[str]:

@@ -19,14 +19,15 @@ Found = Mapping[tuple[str, str, str], tuple[GrantedDevice, ...]]
 class Reading:
     """One look at the kubelet's record, begun at `begun` (monotonic seconds).
 
-    `resent`: when one of our lists was last sent. `life`: of the kubelet. `problem`: why the record tells nothing, or
-    ''.
+    `resent`: when one of our lists was last sent. `life`: of the kubelet, `started`: when that began.
+    `problem`: why the record tells nothing, or ''.
     """
 
     grants: tuple[Grant, ...] = ()
     begun: float = 0.0
     resent: float | None = None
     life: object = None
+    started: float = 0.0
     problem: str = ""
 
 
@@ -34,7 +35,8 @@ class Reading:
 class KubeletView:
     """`usage`: what is or may be in use. `seen`: its grants with the names of their pods, for the node store.
 
-    `life`: of the kubelet whose record was read last, `begun`: the first look at it; `suspected`: of one whose record
+    `life`: of the kubelet whose record was read last, `begun`: the first look at it, `started`: when that
+    kubelet did; `suspected`: of one whose record
     tells nothing. `missing`: grants of an earlier life that the record does not have; those whose pod runs on are
     `usage.lost`. `heard`: what other objects' agents knew when this one started. `kept`: ids that the kubelet keeps for
     pods that are gone -> the pod. `appeared`: `Grant.where` -> when the record was first read with it.
@@ -46,6 +48,7 @@ class KubeletView:
     suspected: object = None
     missing: tuple[SeenGrant, ...] = ()
     begun: float = 0.0
+    started: float = 0.0
     heard: tuple[SeenGrant, ...] = ()
     kept: Mapping[Key, str] = field(default_factory=dict)
     appeared: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
@@ -69,7 +72,7 @@ class KubeletView:
         """One answer of PodResources List, asked for at `begun`."""
         usage, missing = self.usage.listed(listing, begun=begun), self.missing
         if missing and usage.known and begun >= self.begun:
-            complete = begun >= self.begun + forgotten.STARTING_SECONDS
+            complete = begun >= self.started + forgotten.STARTING_SECONDS
             missing = forgotten.still_lost(missing, usage.listing, self.seen, complete=complete)
         return self.concluded(usage, missing)
 
@@ -87,7 +90,7 @@ class KubeletView:
         usage = self.usage.read(grants, at=reading.begun, resent=reading.resent)
         appeared = {grant.where: self.appeared.get(grant.where, reading.begun) for grant in grants.all}
         after = replace(self, appeared=appeared).concluded(usage, missing, read=reading.begun)
-        return replace(after, life=reading.life, suspected=reading.life, begun=begun)
+        return replace(after, life=reading.life, suspected=reading.life, begun=begun, started=reading.started)
 
     def handed_out(self, given: Iterable[tuple[Key, Granted]], *, now: float) -> "KubeletView":
         """An Allocate gave out these ids. A pod waits for it."""
@@ -100,6 +103,7 @@ class KubeletView:
             view.suspected,
             view.missing,
             view.begun,
+            view.started,
             view.heard,
             view.kept,
             view.appeared,
@@ -146,7 +150,7 @@ class KubeletView:
         usage, after = self.usage.unreadable(reading.problem), self
         if reading.life != self.suspected:
             known = (*self.missing, *self.seen, *(self.heard if self.life is None else ()))
-            after = replace(self, suspected=reading.life, begun=reading.begun)
+            after = replace(self, suspected=reading.life, begun=reading.begun, started=reading.started)
             return after.concluded(usage, forgotten.lost(known, Grants()))
         return after if usage is self.usage else replace(self, usage=usage)
 

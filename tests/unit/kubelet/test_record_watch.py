@@ -35,6 +35,8 @@ def record(*ids: str) -> bytes:
 class Directory:
     """The kubelet's directory, of which the test tells the news."""
 
+    started = 0.0
+
     def __init__(self, path: Path) -> None:
         self.path = path
         self.life: object = FIRST_LIFE

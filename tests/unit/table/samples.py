@@ -90,6 +90,8 @@ class Steps:
 
     def __init__(self, *resources: Resource, owner: str = "lab") -> None:
         self.now = 0.0
+        self._life: object = None
+        self._started = 0.0
         self._record: tuple[tuple[Grant, ...], object] | None = None
         self.table = DeviceTable(document(*resources), owner=owner, boot="boot")
 
@@ -118,7 +120,9 @@ class Steps:
         """One look at the kubelet's record."""
         self.now += 1
         self._record = None if problem else (grants, life)
-        reading = Reading(grants, begun=self.now, resent=resent, life=life, problem=problem)
+        if life != self._life:
+            self._life, self._started = life, self.now
+        reading = Reading(grants, begun=self.now, resent=resent, life=life, started=self._started, problem=problem)
         return self.table.apply_record(reading, now=self.now, wall=wall(self.now))
 
     def settle(self, holders: Holders | None = None, *grants: Grant, life: object = 1) -> frozenset[str]:

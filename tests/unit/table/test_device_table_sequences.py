@@ -73,7 +73,7 @@ class Node(RuleBasedStateMachine):
         self.present = set(HARDWARE)
         self.at = {hardware: f"/dev/n{hardware}" for hardware in HARDWARE}
         self.boot, self.life, self.made = 1, 1, 0
-        self.incomplete_until = 0.0
+        self.started = self.incomplete_until = 0.0
         self.kubelet: dict[str, dict[str, bool]] = {}
         self.writing: dict[str, tuple[Advertised, ...]] = {}
         self.allocating: list[Given] = []
@@ -356,16 +356,16 @@ class Node(RuleBasedStateMachine):
     @rule()
     def read_record(self) -> None:
         if self.record is None:
-            reading = Reading(begun=self.now, life=self.life, problem="torn")
+            reading = Reading(begun=self.now, life=self.life, started=self.started, problem="torn")
         else:
             grants = tuple(given.grant for given in self.record)
-            reading = Reading(grants, begun=self.now, resent=self.resent, life=self.life)
+            reading = Reading(grants, begun=self.now, resent=self.resent, life=self.life, started=self.started)
         self.heard(self.table.apply_record(reading, now=self.now, wall=wall(self.now)))
         self.disk[self.object] = self.table.seen_grants()
 
     @rule()
     def cannot_read_the_record(self) -> None:
-        reading = Reading(begun=self.now, life=self.life, problem="EIO")
+        reading = Reading(begun=self.now, life=self.life, started=self.started, problem="EIO")
         self.heard(self.table.apply_record(reading, now=self.now, wall=wall(self.now)))
 
     def wait(self, seconds: float) -> None:
@@ -393,7 +393,7 @@ class Node(RuleBasedStateMachine):
         """
         self.name_all()
         self.life += 1
-        self.incomplete_until = self.seconds + 5 * slow
+        self.started, self.incomplete_until = self.seconds, self.seconds + 5 * slow
         self.kubelet, self.writing, self.lists = {}, {}, []
         self.allocating = []
         if record == "whole":
