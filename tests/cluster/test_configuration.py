@@ -129,7 +129,7 @@ def test_a_rendered_name_stays_with_the_object_that_serves_it(kube: Kube):
             def held_back() -> bool:
                 (resource,) = kube.inventory("greedy", "node-1")["status"]["resources"]
                 assert not resource["registered"]
-                return bool(resource.get("reason") == "ForeignPlugin")
+                return bool(resource.get("reason") == "ResourceConflict")
 
             wait_for("the agent to hold back", held_back)
             reason = wait_for(
