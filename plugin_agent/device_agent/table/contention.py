@@ -64,6 +64,16 @@ class Contention:
             key for key in here if key[0] in self.before or not any(must_list(key[0], i) for i in ids[key].current)
         )
 
+    def without_untold(self, ids: Mapping[Key, Ids], may_be_held: Callable[[str, str], bool]) -> Mapping[Key, Ids]:
+        """Without ids on their way out of names that another agent serves: the kubelet never had them from here."""
+        changed: dict[Key, Ids] = {}
+        for key, own in ids.items():
+            if own.leaving and key[0] in self.taken.names:
+                untold = [i for i in own.leaving if not may_be_held(key[0], i)]
+                if untold:
+                    changed[key] = own.without(untold)
+        return {**ids, **changed} if changed else ids
+
     def names(self) -> Mapping[str, str]:
         """Each taken name, and why it cannot be registered."""
         return {name: self.of_name(name) for name in sorted(self.taken.names)}

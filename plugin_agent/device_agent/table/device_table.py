@@ -81,7 +81,9 @@ class DeviceTable(TableAnswers):
             units, self._entries, edited=edited, has=lambda u: u.source in self._drivers or selection.has(u), now=now
         )
         before, self._devices = self._devices, scan.devices(self._devices)
-        self._ids = scan.ids(self._ids, was=before, now=self._devices)
+        self._ids = self._contention.without_untold(
+            scan.ids(self._ids, was=before, now=self._devices), self._may_be_held
+        )
         return self._settle(now=now, wall=wall)
 
     def settled(self, *, now: float, wall: datetime) -> frozenset[str]:
@@ -303,8 +305,11 @@ class DeviceTable(TableAnswers):
 
     def _must_list(self, name: str, device_id: str) -> bool:
         """Whether the kubelet has the id from this agent, or gave it to a pod under this name."""
+        return self._lists_id(name, device_id) or self._may_be_held(name, device_id)
+
+    def _may_be_held(self, name: str, device_id: str) -> bool:
         usage, key = self._usage, (name, device_id)
-        return self._lists_id(name, device_id) or usage.shown(key) or key in usage.doubts or key in usage.lost.by_key
+        return usage.shown(key) or key in usage.doubts or key in usage.lost.by_key
 
     def _forget_strangers(self) -> None:
         """Once after a start: forgets what an earlier process knew of devices that are neither found nor held."""
