@@ -172,8 +172,8 @@ class DeviceTable(TableAnswers):
 
     def handed_out(self, resource: str, ids: Sequence[str], *, now: float) -> None:
         """An Allocate gave out these ids; its answer is being sent."""
-        owners = self._lists[resource].owners
-        given = (((resource, i), owners[i].granted(i, boot=self._boot)) for i in ids)
+        found = self._lists[resource]
+        given = (((resource, i), found.granted(i, boot=self._boot)) for i in ids)
         self._view = self._view.handed_out(given, now=now)
 
     def told(self, resource: str, listed: Sequence[Advertised], *, now: float) -> None:

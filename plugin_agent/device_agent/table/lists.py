@@ -180,6 +180,17 @@ class ResourceList:
             for i, index in row.ids.listed()
         }
 
+    def granted(self, device_id: str, *, boot: str) -> Granted:
+        """What a container with this listed id has. It is kept: a pod waits."""
+        found = self._granted.get(device_id)
+        if found is None:
+            found = self._granted[device_id] = self.owners[device_id].granted(device_id, boot=boot)
+        return found
+
+    @cached_property
+    def _granted(self) -> dict[str, Granted]:
+        return {}
+
     def _text_of(self, device: Device) -> str:
         text = self._texts.get(device.unit.id)
         if text is None:
