@@ -70,7 +70,11 @@ def test_a_device_of_another_plugins_pod_is_not_offered_until_that_ends(
             assert "['loop0']" in kube.log("theirs", until="opened")
             with kube.config("disks", {"resources": [disks()]}):
                 kube.wait_node("node-1", RESOURCE, 2, 3)
-                held = wait_for("loop0 to be told", lambda: devices(kube).get("loop0"))
+                # the pod's name comes with the next List, and the record after it
+                held = wait_for(
+                    "loop0 to be told with the pod",
+                    lambda: (d := devices(kube).get("loop0")) and "default/theirs" in d.get("message", "") and d,
+                )
                 assert held["withheld"] == "HeldAs"
                 assert "default/theirs" in held["message"]
                 with kube.pod("ours", limits={RESOURCE: 1}, node="node-1"):
