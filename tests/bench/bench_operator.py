@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cluster"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "operator"))
 
-from device_operator.cluster.client import ApiError, ApiResource, Client, Object
+from device_operator.cluster.client import ApiError, ApiResource, Client, Object, _Request
 from device_operator.cluster.connection import connect
 from kubeapi import CONFIGS, NAMESPACE, Kube, Owned, both, condition, config, eventually, pool
 from localcluster import Cluster, LocalClusterError, Profile, places
@@ -289,8 +289,10 @@ async def _report(client: Client, n: int, config_hash: str, allocated: int) -> N
 
 async def _patch_status(client: Client, resource: ApiResource, name: str, status: Object) -> None:
     path = resource.path(name, subresource="status")
-    call: Callable[..., Awaitable[Object]] = client._call  # the product itself has no use for this request
-    await call("patch", resource, "PATCH", path, body={"status": status}, content=_MERGE)
+    # the product itself has no use for this request
+    body: Object = {"status": status}
+    request = _Request(verb="patch", method="PATCH", resource=resource, path=path, body=body, content=_MERGE)
+    await client._call(request)
 
 
 PARTS: dict[str, Callable[[int], list[Result]]] = {"import": measure_import, "fleet": measure_fleet}
