@@ -190,7 +190,7 @@ class TableAnswers:
         found = self._lists.get(resource)
         if found is None:
             return ids
-        spent = granting.spent(resource, ids, found.owners, self._usage)
+        spent = granting.spent(ids, found.owners, self._usage)
         if not found.unhealthy and not spent:
             return ids
         well = [i for i in ids if i not in found.unhealthy and i not in spent]

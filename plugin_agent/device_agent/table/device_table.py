@@ -82,7 +82,7 @@ class DeviceTable(TableAnswers):
         )
         before, self._devices = self._devices, scan.devices(self._devices)
         self._ids = self._contention.without_untold(
-            scan.ids(self._ids, was=before, now=self._devices), self._may_be_held
+            scan.ids(self._ids, was=before, now=self._devices), self._usage.may_be_held
         )
         return self._settle(now=now, wall=wall)
 
@@ -305,11 +305,7 @@ class DeviceTable(TableAnswers):
 
     def _must_list(self, name: str, device_id: str) -> bool:
         """Whether the kubelet has the id from this agent, or gave it to a pod under this name."""
-        return self._lists_id(name, device_id) or self._may_be_held(name, device_id)
-
-    def _may_be_held(self, name: str, device_id: str) -> bool:
-        usage, key = self._usage, (name, device_id)
-        return usage.shown(key) or key in usage.doubts or key in usage.lost.by_key
+        return self._lists_id(name, device_id) or self._usage.may_be_held(name, device_id)
 
     def _forget_strangers(self) -> None:
         """Once after a start: forgets what an earlier process knew of devices that are neither found nor held."""

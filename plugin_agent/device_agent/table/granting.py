@@ -53,12 +53,16 @@ def _overused(row: ListRow, ids: Collection[str], usage: Usage) -> bool:
 
     An id that stayed Healthy because a pod held it may be free now, and the kubelet may choose it again.
     """
+    return len(_used(row, usage).union(ids)) > len(row.ids.current)
+
+
+def _used(row: ListRow, usage: Usage) -> set[str]:
+    """The device's ids, those on their way out too, that may be in use."""
     name = row.device.unit.resource
-    used = {i for i in (*row.ids.current, *row.ids.leaving) if usage.busy(name, i)}
-    return len(used.union(ids)) > len(row.ids.current)
+    return {i for i in (*row.ids.current, *row.ids.leaving) if usage.busy(name, i)}
 
 
-def spent(resource: str, ids: Sequence[str], owners: Mapping[str, ListRow], usage: Usage) -> frozenset[str]:
+def spent(ids: Sequence[str], owners: Mapping[str, ListRow], usage: Usage) -> frozenset[str]:
     """Those of the ids that would be refused, because former replicas of their devices are in use.
 
     `ids`: free ones, as the kubelet sees it. We may learn later than the kubelet that an id is free.
@@ -71,6 +75,6 @@ def spent(resource: str, ids: Sequence[str], owners: Mapping[str, ListRow], usag
             by_device.setdefault(row.device.unit.id, (row, []))[1].append(i)
     refused: set[str] = set()
     for row, of_one in by_device.values():
-        used = {i for i in (*row.ids.current, *row.ids.leaving) if i not in free and usage.busy(resource, i)}
+        used = _used(row, usage) - free
         refused.update(sorted(of_one)[max(0, len(row.ids.current) - len(used)) :])
     return frozenset(refused)

@@ -95,18 +95,17 @@ class KubeletView:
     def handed_out(self, given: Iterable[tuple[Key, Granted]], *, now: float) -> "KubeletView":
         """An Allocate gave out these ids. A pod waits for it."""
         usage = self.usage.handed_out(given, now=now)
-        view = self
         return KubeletView(
             usage,
-            view.seen,
-            view.life,
-            view.suspected,
-            view.missing,
-            view.begun,
-            view.started,
-            view.heard,
-            view.kept,
-            view.appeared,
+            self.seen,
+            self.life,
+            self.suspected,
+            self.missing,
+            self.begun,
+            self.started,
+            self.heard,
+            self.kept,
+            self.appeared,
         )
 
     def found(self, devices: Found, *, boot: str) -> "KubeletView":
@@ -147,12 +146,12 @@ class KubeletView:
 
     def _unreadable(self, reading: Reading) -> "KubeletView":
         """The record tells nothing. A kubelet that starts with it may have forgotten everything."""
-        usage, after = self.usage.unreadable(reading.problem), self
+        usage = self.usage.unreadable(reading.problem)
         if reading.life != self.suspected:
             known = (*self.missing, *self.seen, *(self.heard if self.life is None else ()))
             after = replace(self, suspected=reading.life, begun=reading.begun, started=reading.started)
             return after.concluded(usage, forgotten.lost(known, Grants()))
-        return after if usage is self.usage else replace(self, usage=usage)
+        return self if usage is self.usage else replace(self, usage=usage)
 
     def concluded(self, usage: Usage, missing: tuple[SeenGrant, ...], *, read: float | None = None) -> "KubeletView":
         """With this usage, and these grants that the kubelet may have forgotten. `read`: the record was read then."""

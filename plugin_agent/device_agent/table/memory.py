@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime
+from typing import Generic, TypeVar
 
 from device_agent.health.memory import lasting
 from device_agent.health.watchlist import Record
@@ -9,6 +10,7 @@ from device_agent.table.cordons import Cordon
 from device_agent.table.device_table import DeviceTable
 from device_agent.table.grants import SeenGrant
 
+T = TypeVar("T")
 Changed = Callable[[frozenset[str]], None]
 """Gets the names whose list changed, as every event of the table gives them."""
 
@@ -46,23 +48,31 @@ class HealthMemory:
         self._changed(self._table.inherit(new, now=now, wall=wall))
 
 
-class GrantMemory:
-    """What the kubelet's record had last: it counts when the record cannot be read, or the kubelet has lost it."""
+class _Kept(Generic[T]):
+    """What the table gives anew after each change: the revision is counted here."""
 
     def __init__(self, table: DeviceTable, *, changed: Changed) -> None:
         self._table = table
         self._changed = changed
-        self._items: tuple[SeenGrant, ...] = ()
+        self._last: tuple[T, ...] = ()
         self._revision = 0
 
     @property
     def revision(self) -> int:
         """Grows with each change of `items`."""
-        items = self._table.seen_grants()
-        if items is not self._items:
-            self._items = items
+        items = self.items()
+        if items is not self._last and items != self._last:
             self._revision += 1
+        self._last = items
         return self._revision
+
+    def items(self) -> tuple[T, ...]:
+        """What to keep, in a fixed order."""
+        raise NotImplementedError
+
+
+class GrantMemory(_Kept[SeenGrant]):
+    """What the kubelet's record had last: it counts when the record cannot be read, or the kubelet has lost it."""
 
     def items(self) -> tuple[SeenGrant, ...]:
         """What to keep, in a fixed order."""
@@ -77,23 +87,8 @@ class GrantMemory:
         self._changed(self._table.learn_grants(others, now=now, wall=wall))
 
 
-class CordonMemory:
+class CordonMemory(_Kept[Cordon]):
     """What admins withhold: it counts when the API server does not answer, and for the agents of other objects."""
-
-    def __init__(self, table: DeviceTable, *, changed: Changed) -> None:
-        self._table = table
-        self._changed = changed
-        self._items: tuple[Cordon, ...] = ()
-        self._revision = 0
-
-    @property
-    def revision(self) -> int:
-        """Grows with each change of `items`."""
-        items = self._table.cordons.kept
-        if items != self._items:
-            self._items = items
-            self._revision += 1
-        return self._revision
 
     def items(self) -> tuple[Cordon, ...]:
         """What to keep, in a fixed order."""

@@ -206,8 +206,12 @@ class Usage:
 
     def busy(self, resource: str, device_id: str) -> bool:
         """Whether the id may be in use. Before the first List every id may be."""
+        return self.begun is None or self.may_be_held(resource, device_id)
+
+    def may_be_held(self, resource: str, device_id: str) -> bool:
+        """Whether anything told that the id is in use: the kubelet, an Allocate, or a grant that was forgotten."""
         key = (resource, device_id)
-        return self.begun is None or key in self.doubts or key in self.lost.by_key or self.shown(key)
+        return key in self.doubts or key in self.lost.by_key or self.shown(key)
 
     def in_use(self, resource: str, device_id: str) -> bool:
         """Whether the kubelet shows the id in use, or it was handed out after the last List was begun."""
