@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 
 import pytest
 from device_agent.allocate.grant import read_note
+from device_agent.contract.inventory import InventoryCordon
 from device_agent.contract.names import replica_id
 from device_agent.runtime.errors import AllocationRefused
 from device_agent.select.unit import Grants as GivenNodes
 from device_agent.select.unit import NodeGrant, Unit
+from device_agent.table.cordons import Cordon
 from device_agent.table.device_table import DeviceTable
 from device_agent.table.grants import Grant, SeenGrant
 from device_agent.table.holders import Holder, Listing
@@ -85,6 +87,8 @@ class Node(RuleBasedStateMachine):
         self.since: dict[tuple[str, str], tuple[object, ...]] = {}
         self.object = 0
         self.disk: dict[int, tuple[SeenGrant, ...]] = {}
+        self.cordoned: dict[str, int] = {}
+        self.cordons: dict[int, tuple[Cordon, ...]] = {}
 
     @initialize()
     def start(self) -> None:
@@ -95,7 +99,7 @@ class Node(RuleBasedStateMachine):
 
     def new_table(self) -> DeviceTable:
         entries = [resource(entry) for entry in ENTRIES if entry in self.entries]
-        return DeviceTable(document(*entries), owner=f"object-{self.object}", boot=f"boot-{self.boot}")
+        return DeviceTable(document(*entries), owner=f"object-{self.object}", config="lab", boot=f"boot-{self.boot}")
 
     # What is true
 
@@ -147,6 +151,10 @@ class Node(RuleBasedStateMachine):
         for name, listed in self.writing.items():
             healthy = {a.id for a in listed if a.healthy}
             assert healthy <= now[name].keys(), "dropped while a list with it as healthy was on its way"
+        cordoned = set(self.cordoned.values())
+        for name, ids in now.items():
+            assert not any(ok and int(i[1]) in cordoned for i, ok in ids.items()), f"cordoned and offered: {name}"
+        self.cordons[self.object] = self.table.cordons.kept
         self.since_moves_with_health_and_reason_alone()
 
     # The node and the admin
@@ -191,6 +199,19 @@ class Node(RuleBasedStateMachine):
     def edit_replicas(self, replicas: int) -> None:
         self.replicas = replicas
         self.scan()
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.cordoned or self.units())
+    def cordon_or_uncordon(self, data: st.DataObject) -> None:
+        """By the id that the device has now. It is of the hardware, whatever ids that has later."""
+        ids = {unit.id: int(unit.hardware[0].removeprefix("devices/")) for unit in self.units()}
+        chosen = data.draw(st.sampled_from(sorted({*ids, *self.cordoned})))
+        if chosen in self.cordoned:
+            del self.cordoned[chosen]
+        else:
+            self.cordoned[chosen] = ids[chosen]
+        items = [InventoryCordon(i, "memory errors") for i in self.cordoned]
+        self.heard(self.table.apply_cordons(items, now=self.now, wall=wall(self.now)))
 
     # Lists on their way to the kubelet
 
@@ -467,6 +488,7 @@ class Node(RuleBasedStateMachine):
         self.told, self.kubelet, self.writing, self.lists, self.since = {}, {}, {}, [], {}
         self.resent = None
         others = tuple(seen for number, kept in self.disk.items() if number != self.object for seen in kept)
+        self.read_cordons()
         self.heard(self.table.restore_grants(self.disk.get(self.object, ()), now=self.now, wall=wall(self.now)))
         self.heard(self.table.learn_grants(others, now=self.now, wall=wall(self.now)))
         self.read_record()
@@ -484,6 +506,14 @@ class Node(RuleBasedStateMachine):
                             "offered while it is in use elsewhere"
                         )
 
+    def read_cordons(self) -> None:
+        """An object that was made anew has the cordons of the one before it."""
+        kept = dict(self.cordons)
+        own = kept.pop(self.object, ())
+        others = tuple(cordon for number in sorted(kept) for cordon in kept[number])
+        self.heard(self.table.restore_cordons(own, now=self.now, wall=wall(self.now)))
+        self.heard(self.table.learn_cordons(others, now=self.now, wall=wall(self.now)))
+
     def ids_of(self, found: Unit) -> list[str]:
         return [replica_id(found.id, n) for n in range(found.replicas)]
 
@@ -498,7 +528,8 @@ class Node(RuleBasedStateMachine):
             self.settle()
         expected: dict[str, dict[str, bool]] = {}
         for found in self.units():
-            expected.setdefault(found.resource, {}).update(dict.fromkeys(self.ids_of(found), True))
+            offered = int(found.hardware[0].removeprefix("devices/")) not in self.cordoned.values()
+            expected.setdefault(found.resource, {}).update(dict.fromkeys(self.ids_of(found), offered))
         assert self.lists_now() == expected
 
     # What always holds
