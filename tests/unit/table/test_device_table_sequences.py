@@ -19,7 +19,6 @@ from device_agent.contract.names import replica_id
 from device_agent.runtime.errors import AllocationRefused
 from device_agent.select.unit import Grants as GivenNodes
 from device_agent.select.unit import NodeGrant, Unit
-from device_agent.table.cordons import Cordon
 from device_agent.table.device_table import DeviceTable
 from device_agent.table.grants import Grant, SeenGrant
 from device_agent.table.holders import Holder, Listing
@@ -88,7 +87,7 @@ class Node(RuleBasedStateMachine):
         self.object = 0
         self.disk: dict[int, tuple[SeenGrant, ...]] = {}
         self.cordoned: dict[str, int] = {}
-        self.cordons: dict[int, tuple[Cordon, ...]] = {}
+        self.cordons: dict[int, tuple[object, ...]] = {}
 
     @initialize()
     def start(self) -> None:
