@@ -5,17 +5,19 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kube import Kube, Object, wait_for
+from kube import NAMESPACE, Kube, Object, device_plugin_config, wait_for
 
 RESOURCE = "example.com/cordoned"
 INVENTORY = "cordons.node-1"
 
 
+DISKS = {"name": RESOURCE, "devices": [{"sysfs": {"subsystem": "block", "names": ["loop[0-2]"]}}]}
+SPEC = {"resources": [{**DISKS, "inject": {"env": [{"name": "DISK", "value": "{name}"}]}}]}
+
+
 @pytest.fixture
 def serving(kube: Kube) -> Iterator[None]:
-    disks = {"name": RESOURCE, "devices": [{"sysfs": {"subsystem": "block", "names": ["loop[0-2]"]}}]}
-    entry = {**disks, "inject": {"env": [{"name": "DISK", "value": "{name}"}]}}
-    with kube.config("cordons", {"resources": [entry]}):
+    with kube.config("cordons", SPEC):
         kube.wait_ready("cordons")
         kube.wait_node("node-1", RESOURCE, 3, 3)
         yield
@@ -52,3 +54,32 @@ def test_a_held_device_that_is_cordoned_lowers_allocatable_and_the_holder_runs_o
             assert kube.pod_env("next", "DISK") != held
     cordon(kube)
     kube.wait_node("node-1", RESOURCE, 3, 3)
+
+
+@pytest.mark.disruptive
+def test_a_cordon_of_a_held_device_outlives_the_agent_the_object_and_the_node(kube: Kube, serving: None):
+    def still_cordoned() -> None:
+        kube.wait_node("node-1", RESOURCE, 2, 3, seconds=120)
+        assert wait_for("it to be told", lambda: device(kube, held).get("withheld"), seconds=60) == "Cordoned"
+        assert kube.inventory("cordons", "node-1")["spec"]["cordoned"] == [{"id": held, "reason": "swap the cable"}]
+
+    kube.apply(kube.pod_object("holder", limits={RESOURCE: 1}, node="node-1", restart="Always"))
+    try:
+        held = wait_for("the holder to run", lambda: kube.pod_env("holder", "DISK"))
+        cordon(kube, {"id": held, "reason": "swap the cable"})
+        still_cordoned()
+        agent = kube.agent("cordons", "node-1")["metadata"]["name"]
+        kube("delete", "pod", agent, "-n", NAMESPACE, "--grace-period=0", "--force", "--wait=true")
+        wait_for("another agent", lambda: kube.agent("cordons", "node-1")["metadata"]["name"] != agent)
+        still_cordoned()
+        kube.remove_config("cordons")
+        kube.apply(device_plugin_config("cordons", SPEC))
+        still_cordoned()
+        kube.cluster.stop_node(1)
+        kube.cluster.up(nodes=2)
+        still_cordoned()
+        assert wait_for("the holder to run again", lambda: kube.pod_env("holder", "DISK"), seconds=120) == held
+        cordon(kube)
+        kube.wait_node("node-1", RESOURCE, 3, 3)
+    finally:
+        kube("delete", "pod", "holder", "--ignore-not-found", "--grace-period=0", "--force", "--wait=true")

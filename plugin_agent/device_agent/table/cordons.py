@@ -58,7 +58,8 @@ class Cordons:
     """All cordons that count on this node.
 
     `own`: of this object's inventory. `rules`: of its configuration; `ruled`: what these match. `others`: what other
-    objects' agents keep. `told`: the inventory has been read, so what an earlier process kept no longer counts.
+    objects' agents keep. `kept_before`: a file of this object, or of an earlier one of its name, has been read.
+    `told`: the inventory has been read, so what an earlier process kept no longer counts.
     `deleted`: other objects that have no inventory of this node any more; their cordons count no longer.
     """
 
@@ -67,6 +68,7 @@ class Cordons:
     rules: tuple[CordonRule, ...] = ()
     ruled: tuple[Cordon, ...] = ()
     others: tuple[Cordon, ...] = ()
+    kept_before: bool = False
     told: bool = False
     deleted: frozenset[str] = frozenset()
 
@@ -91,8 +93,9 @@ class Cordons:
 
     def restored(self, kept: Iterable[Cordon]) -> "Cordons":
         """With what an earlier process of this object kept, until the inventory is read."""
+        kept = tuple(kept)
         own = tuple(replace(cordon, config=self.config) for cordon in kept if cordon.id and not cordon.by_rule)
-        return self if self.told or not own else replace(self, own=own)
+        return self if self.told or not kept else replace(self, own=own, kept_before=True)
 
     def learnt(self, others: Iterable[Cordon]) -> "Cordons":
         """With what other objects' agents keep, the file written last at the end.
@@ -101,7 +104,7 @@ class Cordons:
         """
         others = _latest(others)
         theirs = tuple(cordon for cordon in others if cordon.config != self.config)
-        after = self if self.own else self.restored(c for c in others if c.config == self.config)
+        after = self if self.kept_before else self.restored(c for c in others if c.config == self.config)
         return after if theirs == self.others else replace(after, others=theirs)
 
     @property

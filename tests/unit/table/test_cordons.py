@@ -235,6 +235,17 @@ def test_an_object_that_was_made_anew_takes_the_cordons_of_its_predecessor():
     assert Cordons("lab").ordered(()) is not Cordons("lab")
 
 
+@pytest.mark.parametrize("own_file_first", [True, False])
+def test_a_file_of_its_own_without_cordons_ends_those_of_the_objects_predecessor(own_file_first: bool):  # noqa: FBT001
+    steps = Steps()
+    steps.scan(unit("a"))
+    name = steps.table.cordons.config
+    files = [lambda: restore(steps, Cordon(name, "")), lambda: learn(steps, Cordon(name, ""), Cordon(name, "a"))]
+    for read in files if own_file_first else reversed(files):
+        read()
+    assert steps.seen() == {"a": True}
+
+
 def test_nothing_changes_without_cordons():
     cordons = Cordons("lab").ordered(())
     assert cordons.ordered(()) is cordons
