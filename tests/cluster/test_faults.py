@@ -18,7 +18,7 @@ from storm import CONFIG, FIXED, NAMES, PLUGGED, Storm
 
 pytestmark = pytest.mark.disruptive
 
-FAULTS = int(os.environ.get("FAULTS", "12"))
+FAULTS = int(os.environ.get("FAULTS", "14"))
 SEED = int(os.environ.get("FAULTS_SEED", "0")) or random.randrange(1, 10**6)
 DISKS = {*FIXED, *(f"loop{number}" for number in PLUGGED)}
 
@@ -33,6 +33,7 @@ def test_random_faults_put_no_device_into_two_hands_and_lose_none(kube: Kube) ->
         storm.kill_kubelet, storm.kill_containerd, storm.stop_api_server, storm.hang_api_server, storm.tear_record,
         storm.remove_record, storm.lose_own_files, storm.fill_disk_or_empty_it, storm.restart_a_container,
     ]  # fmt: skip
+    deck = list(faults[:0])
     done = Counter[str]()
     placeholder = {"resources": [{"name": NAMES[0], "devices": [{"simulated": {"count": 1}}]}]}
     with loops(*PLUGGED), storm.small_disk(), kube.config(CONFIG, placeholder):
@@ -46,7 +47,9 @@ def test_random_faults_put_no_device_into_two_hands_and_lose_none(kube: Kube) ->
                     step()
                 time.sleep(storm.random.uniform(0, 4))
                 storm.look()
-                fault = storm.random.choice(faults)
+                if not deck:  # each fault comes up once in every round
+                    deck = storm.random.sample(faults, len(faults))
+                fault = deck.pop()
                 storm.say(f"{number} {fault.__name__}")
                 done[fault.__name__] += 1
                 fault()
