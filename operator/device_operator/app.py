@@ -251,14 +251,9 @@ def reconcile_settings(settings: Settings) -> ReconcileSettings:
 
 
 async def _kopf(registry: kopf.OperatorRegistry, *, identity: Any, stop: Any) -> None:
-    ours = asyncio.all_tasks()
-    # without an identity kopf asks for the name of the user, and fails for a uid that is not in /etc/passwd
-    tasks = await kopf.spawn_tasks(
-        registry=registry, settings=handlers.make_settings(), clusterwide=True, identity=identity
-    )
-    _on_signal(stop)  # replaces kopf's handler, which would also wait for our tasks
     try:
-        await kopf.run_tasks(tasks, ignored=ours)
+        # our handler of signals replaces kopf's, which would also wait for our tasks
+        await handlers.run(registry, identity=identity, started=lambda: _on_signal(stop))
     except Exception as error:
         raise errors.FatalError(f"the watch of DevicePluginConfigs has ended: {error}") from error
     raise errors.FatalError("the watch of DevicePluginConfigs has ended")

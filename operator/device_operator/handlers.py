@@ -2,19 +2,31 @@
 
 Only `on.event` is used: then kopf writes no finalizer and no annotation, and `kubectl delete` works without the
 operator. Each setting below that differs from kopf's default was needed on a cluster.
+
+kopf looks once, at its start, which kinds the API server lists. One that has just started does not list those of CRDs
+yet, and then kopf would watch nothing, for ever. So kopf is told the kind: `app` knows that it is served.
 """
 
-from collections.abc import Callable
+import asyncio
+import logging
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import kopf
 from device_agent.contract import names
+from kopf._cogs.structs.references import Insights  # what kopf watches; it has no public name
 
 from device_operator.cluster.configs import ConfigStore
 from device_operator.cluster.connection import Connection
 
+logger = logging.getLogger(__name__)
+
 _LOGIN: Final = timedelta(minutes=10)
+_PLURAL: Final = "devicepluginconfigs"
+_KIND: Final = kopf.Resource(
+    names.GROUP, names.VERSION, _PLURAL, namespaced=False, verbs=frozenset({"get", "list", "watch"})
+)
 
 
 def make_registry(
@@ -31,7 +43,7 @@ def make_registry(
     async def login(**_: Any) -> kopf.ConnectionInfo:
         return await _credentials(connection, expires=datetime.now(UTC) + lifetime)
 
-    @kopf.on.event(names.GROUP, names.VERSION, "devicepluginconfigs", registry=registry)
+    @kopf.on.event(names.GROUP, names.VERSION, _PLURAL, registry=registry)
     async def changed(event: Any, **_: Any) -> None:
         raw = event["object"]
         name, uid = raw["metadata"]["name"], raw["metadata"]["uid"]
@@ -44,6 +56,32 @@ def make_registry(
             enqueue(concerned)
 
     return registry
+
+
+async def run(registry: kopf.OperatorRegistry, *, identity: Any, started: Callable[[], None]) -> None:
+    """Runs kopf until it ends. `started()` is called when its tasks exist."""
+    insights = Insights()
+    watched = asyncio.create_task(_watched(insights), name="kind for kopf")
+    try:
+        ours = asyncio.all_tasks()
+        # without an identity kopf asks for the name of the user, and fails for a uid that is not in /etc/passwd
+        tasks: Collection[asyncio.Task[Any]] = await kopf.spawn_tasks(
+            registry=registry, settings=make_settings(), clusterwide=True, identity=identity, insights=insights
+        )
+        started()
+        await kopf.run_tasks(tasks, ignored=ours)
+    finally:
+        watched.cancel()
+
+
+async def _watched(insights: Insights) -> None:
+    """Adds the kind to what kopf watches, if kopf has not found it."""
+    await insights.ready_resources.wait()
+    async with insights.revised:
+        if _KIND not in insights.watched_resources:
+            logger.info("kind not listed yet", extra={"resource": f"{_PLURAL}.{names.GROUP}"})
+            insights.watched_resources.add(_KIND)
+            insights.revised.notify_all()
 
 
 def make_settings() -> kopf.OperatorSettings:

@@ -37,7 +37,7 @@ from device_operator.spec.placement import Assignment, OtherConfig, assignment
 from device_operator.status import pacing
 from device_operator.status.conflicts import with_reported
 from device_operator.status.nodes import StatusSettings, settles_at
-from device_operator.status.notices import health_transitions, transitions
+from device_operator.status.notices import health_transitions, stale_grants, transitions
 from device_operator.status.observed import ApplyProblem, InventoryView, Observed
 from device_operator.status.pacing import LastWrite, Pace
 from device_operator.status.summary import compute
@@ -270,6 +270,7 @@ class Reconciler:
         notices = transitions(config.status, new)
         if memory.inventories is not None:
             notices += health_transitions(memory.inventories, observed.inventories)
+            notices += stale_grants(memory.inventories, observed.inventories)
         memory.inventories = observed.inventories
         # before the status: after a restart in between, the same Events are written again under the same names
         await self._events.write(ref, notices)

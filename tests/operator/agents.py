@@ -54,9 +54,15 @@ class Agent:
         self._kube.delete(f"{PODS}/{self.pod}", gracePeriodSeconds=0)
 
     def report(
-        self, devices: dict[str, str], *, resource: str, allocated: dict[str, str] | None = None, **more: Any
+        self,
+        devices: dict[str, str],
+        *,
+        resource: str,
+        allocated: dict[str, str] | None = None,
+        stale: dict[str, str] | None = None,
+        **more: Any,
     ) -> None:
-        """The inventory; `allocated`: device id -> pod that holds it."""
+        """The inventory; `allocated`: device id -> pod that holds it; `stale`: device id -> its staleGrant."""
         path = f"{INVENTORIES}/{self.inventory}"
         if self._kube.find(path) is None:
             owner = self._daemonset["metadata"]["ownerReferences"][0]
@@ -96,6 +102,7 @@ class Agent:
                     "resource": resource,
                     "health": health,
                     **({} if health == "Healthy" else {"reason": "Test", "message": "for the test", "since": now()}),
+                    **({"staleGrant": stale[device]} if stale and device in stale else {}),
                     **(
                         {"allocatedTo": [{"namespace": "default", "pod": held[device], "container": "main"}]}
                         if device in held

@@ -141,6 +141,41 @@ def test_a_device_that_fails_degrades_the_object_and_gives_one_event(
     assert reasons.count("DeviceUnhealthy") == 1
 
 
+def test_a_pod_whose_device_node_is_anothers_by_now_is_told_once_also_after_a_restart(
+    operators: Operators, kube: Kube, owned: Owned
+) -> None:
+    operators.shared()
+    _, (agent,) = apply(kube, "moved", owned, "moved-1")
+    agent.run()
+    devices = {"a": "Healthy", "b": "Healthy"}
+    agent.report(devices, resource=RESOURCE, allocated={"a": "pod-1"})
+    reaches(kube, "moved", "Ready", "True")
+
+    def told() -> list[str]:
+        return [message for reason, message in events_about(kube, "moved") if reason == "StaleGrant"]
+
+    def wrong(pod: str, now: str) -> None:
+        text = f"default/{pod}: /dev/ttyUSB0, which its container was given, is now {now} of {RESOURCE}"
+        agent.report(devices, resource=RESOURCE, allocated={"a": pod}, stale={"a": text})
+
+    wrong("pod-1", "b")
+    (first,) = eventually("an Event", told)
+    for fact in ("default/pod-1", RESOURCE, "moved-1", "/dev/ttyUSB0"):
+        assert fact in first
+    assert reaches(kube, "moved", "Degraded", "True")["reason"] == "StaleGrant"
+
+    operators.end_shared()
+    again = operators.start()
+    again.wait_leading()
+    eventually("a pass", lambda: again.metric("reconcile_seconds_count", result="accepted") >= 1)
+    wrong("pod-1", "another")
+    eventually("what is there now", lambda: "is now another" in str(status_of(kube, "moved").get("nodes")))
+    assert told() == [first]
+    wrong("pod-2", "another")
+    eventually("the other pod's", lambda: len(told()) == 2)
+    assert first in told()
+
+
 def test_an_agent_that_stops_being_ready_makes_its_node_stale(operators: Operators, kube: Kube, owned: Owned) -> None:
     operators.start(pod_stale_seconds=1.0).wait_leading()
     _, (agent,) = apply(kube, "stale", owned, "stale-1")

@@ -1,11 +1,11 @@
 """Makes Events from changes of a status and of devices. Pure."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from device_agent.contract.inventory import InventoryDevice
+from device_agent.contract.inventory import UNNAMED_POD, InventoryDevice
 from device_agent.contract.reasons import ConditionReason, DeviceHealth, EventReason
 from device_agent.contract.status import ConditionStatus, ConditionType, ConfigCondition, ConfigStatus
 
@@ -91,22 +91,43 @@ def health_transitions(old: Iterable[InventoryView], new: Iterable[InventoryView
     plan, or offered again after that, share one Normal Event. A device that is seen for the first time is told if it is
     Unhealthy. A device that is not listed is not told: the list may be incomplete.
     """
-    before = {inventory.name: inventory for inventory in old}
     groups: defaultdict[tuple[DeviceHealth, str], list[_Change]] = defaultdict(list)
     planned: list[_Change] = []
+    for change in _changes(old, new):
+        if change.planned:
+            planned.append(change)
+        elif change.told:
+            groups[change.device.health, change.cause].append(change)
+    notices = [notice for (health, cause), found in groups.items() for notice in _told(health, cause, found)]
+    return (*notices, _planned(planned)) if planned else tuple(notices)
+
+
+def stale_grants(old: Iterable[InventoryView], new: Iterable[InventoryView]) -> tuple[Notice, ...]:
+    """Events for the pods whose device node has become that of other hardware, or is gone, between two observations.
+
+    A grant is told once, when its pod is known, whatever lies at its path later. Up to `MAX_NAMED` grants get an Event
+    each; more of them share one.
+    """
+    found = [change for change in _changes(old, new) if change.newly_stale]
+    reason = EventReason.STALE_GRANT
+    if len(found) <= MAX_NAMED:
+        return tuple(Notice("Warning", reason, c.stale_text(_MAX_TEXT), c.grant_key, reason) for c in found)
+    first = "; ".join(change.stale_text(_MAX_TEXT // (MAX_NAMED + 1)) for change in found[:MAX_NAMED])
+    text = f"{len(found)} grants: {first}; {len(found) - MAX_NAMED} others: see staleGrant in the inventories"
+    key = "\n".join(sorted(change.grant_key for change in found))
+    return (Notice("Warning", reason, clip(text, _MAX_TEXT), key, f"{reason}/many"),)
+
+
+def _changes(old: Iterable[InventoryView], new: Iterable[InventoryView]) -> Iterator["_Change"]:
+    """The devices of the inventories that differ. An inventory without a status tells nothing."""
+    before = {inventory.name: inventory for inventory in old}
     for inventory in new:
         earlier = before.get(inventory.name)
         if inventory.status is None or (earlier is not None and earlier.status is inventory.status):
             continue
         known = {(d.resource, d.id): d for d in (earlier.status.devices if earlier and earlier.status else ())}
         for device in inventory.status.devices:
-            change = _Change(inventory.node, device, known.get((device.resource, device.id)))
-            if change.planned:
-                planned.append(change)
-            elif change.told:
-                groups[device.health, change.cause].append(change)
-    notices = [notice for (health, cause), found in groups.items() for notice in _told(health, cause, found)]
-    return (*notices, _planned(planned)) if planned else tuple(notices)
+            yield _Change(inventory.node, device, known.get((device.resource, device.id)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +162,27 @@ class _Change:
         device = self.device
         return f"{self.node}/{device.resource}/{device.id}/{device.health}{device.withheld}/{device.since}"
 
+    @property
+    def newly_stale(self) -> bool:
+        """Whether a pod that is known has a wrong device node, and it is not the one that was told before."""
+        if not _names_stale(self.device):
+            return False
+        if self.was is None or not _names_stale(self.was):
+            return True
+        before, now = _pods(self.was), _pods(self.device)
+        return bool(before and now) and before != now  # a full inventory leaves holders out
+
+    @property
+    def grant_key(self) -> str:
+        device = self.device
+        return f"{self.node}/{device.resource}/{device.id}/{device.stale_grant}"
+
+    def stale_text(self, room: int) -> str:
+        """In at most `room` characters: what is wrong, where, and what to do, which is never cut off."""
+        device, cure = self.device, ": delete the pod, its successor gets what is there"
+        text = f"{device.resource} {device.id} on node {self.node}: {device.stale_grant}"
+        return clip(text, room - len(cure)) + cure
+
 
 _OF_HEALTH: Final = {
     DeviceHealth.HEALTHY: ("Normal", EventReason.DEVICE_HEALTHY),
@@ -165,6 +207,14 @@ def _told(health: DeviceHealth, cause: str, changes: list[_Change]) -> Iterable[
     text += f"{name_nodes(c.node for c in changes)}: {first} and {len(changes) - MAX_NAMED} others"
     # a kind of its own: many at once must not use up what single devices need
     yield Notice(kind, reason, clip(text, _MAX_TEXT), _key(changes), f"{reason}/{cause}/many")
+
+
+def _names_stale(device: InventoryDevice) -> bool:
+    return bool(device.stale_grant) and not device.stale_grant.startswith(f"{UNNAMED_POD}:")
+
+
+def _pods(device: InventoryDevice) -> frozenset[tuple[str, str]]:
+    return frozenset((holder.namespace, holder.pod) for holder in device.allocated_to)
 
 
 def _planned(changes: list[_Change]) -> Notice:

@@ -31,6 +31,8 @@ class PodResourcesState(StrEnum):
     UNAVAILABLE = "Unavailable"
 
 
+UNNAMED_POD: Final = "a pod"
+"""What `stale_grant` begins with while the pod's name is not known."""
 ALL_DEVICES: Final = "*"
 """As an id in `cordoned`: all that the object serves on the node."""
 

@@ -443,3 +443,8 @@ class EventReason(Word):
         "A planned change: devices are withheld (Draining, HeldAs, Cordoned) or offered again. The message has the "
         "numbers.",
     )
+    STALE_GRANT = (
+        "StaleGrant",
+        "A running pod was given a device node that belongs to other hardware by now, or is gone. The message has pod, "
+        "node, device and path. Delete the pod; its successor gets what is there.",
+    )

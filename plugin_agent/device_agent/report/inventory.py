@@ -13,6 +13,7 @@ from device_agent.contract import names
 from device_agent.contract.codec import encode, json_names
 from device_agent.contract.inventory import (
     KIND,
+    UNNAMED_POD,
     InventoryCordon,
     InventoryDevice,
     InventoryExclusion,
@@ -301,7 +302,7 @@ def _device(resource: ResourceState, device: DeviceState) -> InventoryDevice:
 def _stale(device: DeviceState) -> str:
     """Which pods were given other hardware than they asked for, and what; each text once."""
     texts = (
-        f"{', '.join(sorted({str(holder) for holder in device.holders.get(i, ())})) or 'a pod'}: {text}"
+        f"{', '.join(sorted({str(holder) for holder in device.holders.get(i, ())})) or UNNAMED_POD}: {text}"
         for i, text in device.stale.items()
     )
     return "; ".join(dict.fromkeys(texts))

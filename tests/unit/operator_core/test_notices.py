@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from device_agent.contract.status import read_config_status
-from device_operator.status.notices import Notice, health_transitions, transitions
+from device_operator.status.notices import MAX_NAMED, Notice, health_transitions, stale_grants, transitions
 from device_operator.status.observed import InventoryView
 from unit.operator_core.build import (
     KVM,
@@ -135,6 +135,60 @@ def test_a_device_that_breaks_while_it_is_withheld_is_told():
     (notice,) = health_transitions([before], [bad])
     assert (notice.type, notice.reason) == ("Warning", "DeviceUnhealthy")
     assert "Missing" in notice.message
+
+
+def moved(id_: str = "AAA", *, pod: str = "default/a", now: str = "CCC", path: str = "/dev/ttyUSB0") -> dict[str, Any]:
+    """A device whose pod has a node that is another's by now. `pod` '': not known yet."""
+    namespace, _, name = pod.partition("/")
+    holders = [{"namespace": namespace, "pod": name, "container": "main"}] if pod else []
+    text = f"{pod or 'a pod'}: {path}, which its container was given, is now {now} of {KVM}"
+    return device(id_, staleGrant=text, allocatedTo=holders)
+
+
+def test_a_pod_whose_device_node_is_anothers_by_now_gives_one_event():
+    good, bad = inventory(devices=[device("AAA")]), inventory(devices=[moved()])
+    (notice,) = stale_grants([good], [bad])
+    assert (notice.type, notice.reason) == ("Warning", "StaleGrant")
+    for fact in ("default/a", KVM, "AAA", "node-1", "/dev/ttyUSB0", "CCC", "delete the pod"):
+        assert fact in notice.message
+    assert stale_grants([], [bad]) == (notice,)
+    assert stale_grants([bad], [bad]) == stale_grants([bad], [good]) == ()
+    assert health_transitions([good], [bad]) == ()
+
+
+def test_a_wrong_device_node_is_told_again_only_when_another_pod_has_it():
+    bad = inventory(devices=[moved()])
+    assert stale_grants([bad], [inventory(devices=[moved(now="DDD")])]) == ()
+    (first,) = stale_grants([], [bad])
+    (other,) = stale_grants([bad], [inventory(devices=[moved(pod="default/b")])])
+    assert other.key != first.key
+    assert other.kind == first.kind
+    assert "default/b" in other.message
+
+
+def test_a_wrong_device_node_is_told_when_its_pod_is_known():
+    good, nameless = inventory(devices=[device("AAA")]), inventory(devices=[moved(pod="")])
+    assert stale_grants([good], [nameless]) == ()
+    (notice,) = stale_grants([nameless], [inventory(devices=[moved()])])
+    assert "default/a" in notice.message
+
+
+def test_many_wrong_device_nodes_share_an_event_of_a_kind_of_its_own():
+    good = inventory(devices=[device(i) for i in many(30)])
+    few = stale_grants([good], [inventory(devices=[moved(i, pod=f"default/{i}") for i in many(MAX_NAMED)])])
+    assert len({notice.key for notice in few}) == MAX_NAMED
+    (shared,) = stale_grants([good], [inventory(devices=[moved(i, pod=f"default/{i}") for i in many(30)])])
+    assert shared.kind != few[0].kind
+    assert "30 grants" in shared.message
+    assert f"default/{many(30)[0]}" in shared.message
+    assert len(shared.message) <= 1024
+
+
+def test_a_long_text_about_a_wrong_device_node_keeps_what_to_do():
+    long = inventory(devices=[moved("x" * 253, pod=f"{'n' * 63}/{'p' * 253}", path="/dev/" + "y" * 100)])
+    (notice,) = stale_grants([], [long])
+    assert "delete the pod" in notice.message
+    assert len(notice.message) <= 1024
 
 
 def test_planned_devices_do_not_make_an_object_degraded():
