@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import grpc
 from device_agent.kubelet import checkpoint
 from hardware import add_loop, remove_loop
 from kube import NAMESPACE, Kube, Object, wait_for
@@ -222,6 +223,19 @@ class Storm:
         self.say(f"  pods {json.dumps(self.pods)}")
         disks = [disk for disk in self.pods.values() if disk]
         assert len(disks) == len(set(disks)), f"in two hands: {self.pods}"
+
+    def tell(self) -> None:
+        """After a failure: what agent, kubelet and node know, into the log."""
+        with suppress(LocalClusterError, StopIteration):
+            agent = self.kube.agent(CONFIG, "node-1")["metadata"]["name"]
+            self.say(self.kube("logs", agent, "-n", NAMESPACE, "--tail=300"))
+        with suppress(LocalClusterError):
+            self.say(self.kube("get", "pods,ndi", "-A", "-o", "wide"))
+        for path in (*(self.plugins / "device-operator" / "grants").glob("*.json"), self.plugins / checkpoint.FILE):
+            with suppress(OSError):
+                self.say(f"{path.name} {path.read_text()}")
+        with suppress(grpc.RpcError):
+            self.say(json.dumps({name: self.kube.held_ids(1, resource=name) for name in NAMES}))
 
     def calm(self) -> None:
         """Everybody goes, and everything is there again."""

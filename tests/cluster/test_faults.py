@@ -55,6 +55,9 @@ def test_random_faults_put_no_device_into_two_hands_and_lose_none(kube: Kube) ->
                 fault()
                 wait_for("the API and the node", lambda: kube.get("node", "node-1"), seconds=120)
                 storm.look()
+        except BaseException:
+            storm.tell()
+            raise
         finally:
             print(f"faults: {dict(sorted(done.items()))}, pods: {storm.made}")
             storm.calm()
