@@ -35,6 +35,8 @@ class Storm:
         self.there = set(PLUGGED)
         self.pods: dict[str, str] = {}
         self.made = 0
+        self._read: dict[str, str] = {}
+        """Name of a pod -> the container whose device is in `pods`."""
         self._log = log
         self._begun = time.monotonic()
         self.plugins = Path("/proc") / str(kube.cluster.pids["node-1"]) / "root/var/lib/kubelet/device-plugins"
@@ -211,18 +213,37 @@ class Storm:
     # What must hold
 
     def look(self) -> None:
-        """Which pods run, and what they have opened. Rejected pods are taken away, as a controller would."""
-        phases = {p["metadata"]["name"]: p["status"].get("phase") for p in self.kube.every("pods")}
+        """No device is in two hands. For some seconds the API may still show a container that has ended."""
+        self._read_devices()
+        self.say(f"  pods {json.dumps(self.pods)}")
+
+        def each_once() -> bool:
+            disks = [disk for disk in self.pods.values() if disk]
+            if len(disks) == len(set(disks)):
+                return True
+            self._read.clear()
+            self._read_devices()
+            raise AssertionError(f"in two hands: {self.pods}")
+
+        wait_for("each device to be in one hand", each_once, seconds=15, every=1)
+
+    def _read_devices(self) -> None:
+        """Which pods run, and what their containers have. Rejected pods are taken away, as a controller would.
+
+        A kubelet that has lost its record gives a container that starts again another device.
+        """
+        found = {p["metadata"]["name"]: p["status"] for p in self.kube.every("pods")}
         for name in tuple(self.pods):
-            if phases.get(name) in (None, "Failed", "Succeeded"):
+            status = found.get(name, {})
+            if status.get("phase") in (None, "Failed", "Succeeded"):
                 del self.pods[name]
                 self.kube("delete", "pod", name, "--ignore-not-found", "--grace-period=0", "--force")
-            elif phases[name] == "Running" and not self.pods[name]:
+                continue
+            container = next((c for c in status.get("containerStatuses", ()) if "running" in c["state"]), {})
+            if (identity := container.get("containerID", "")) != self._read.get(name):
+                self.pods[name], self._read[name] = "", ""
                 with suppress(LocalClusterError):
-                    self.pods[name] = self.kube.pod_env(name, "DISK")
-        self.say(f"  pods {json.dumps(self.pods)}")
-        disks = [disk for disk in self.pods.values() if disk]
-        assert len(disks) == len(set(disks)), f"in two hands: {self.pods}"
+                    self.pods[name], self._read[name] = self.kube.pod_env(name, "DISK"), identity
 
     def tell(self) -> None:
         """After a failure: what agent, kubelet and node know, into the log."""
