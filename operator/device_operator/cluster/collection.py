@@ -21,6 +21,8 @@ V = TypeVar("V")
 
 _BACKOFF = 0.5
 _BACKOFF_MAX = 30.0
+_UNANSWERED_MAX = 5.0
+"""Seconds. A server that is away costs nothing to ask, and one that is back must not wait for us."""
 _LEAST_WATCH = 1.0
 """Seconds. A watch that ends sooner, without an event, is not opened again at once: that would flood the server."""
 
@@ -65,6 +67,7 @@ class Collection(Generic[V]):
         self._alive = clock()
         self._fresh = clock()
         self._failures = 0
+        self._unanswered = False
 
     @property
     def views(self) -> Mapping[str, V]:
@@ -115,9 +118,12 @@ class Collection(Generic[V]):
                 if error.gone:
                     logger.info("listing again", extra={"resource": str(self.resource), "reason": error.reason})
                 self._version = ""  # a new list helps after any refusal
+                if self._unanswered:
+                    self._unanswered, self._failures = False, 0  # it is back
                 await self._wait(str(error), at_once=error.gone and self._failures == 0)
             except UNREACHABLE as error:
-                await self._wait(str(error) or type(error).__name__)
+                self._unanswered = True
+                await self._wait(str(error) or type(error).__name__, most=_UNANSWERED_MAX)
 
     async def _list(self, client: Client) -> None:
         found: dict[str, V] = {}
@@ -177,9 +183,9 @@ class Collection(Generic[V]):
     def _sign_of_life(self) -> None:
         self._alive = self._fresh = self._clock()
 
-    async def _wait(self, reason: str, *, at_once: bool = False) -> None:
+    async def _wait(self, reason: str, *, at_once: bool = False, most: float = _BACKOFF_MAX) -> None:
         self._alive = self._clock()
-        wait = 0.0 if at_once else min(_BACKOFF * 2.0 ** min(self._failures, 16), _BACKOFF_MAX)
+        wait = 0.0 if at_once else min(_BACKOFF * 2.0 ** min(self._failures, 16), most)
         wait *= 0.5 + 0.5 * random.random()  # noqa: S311 -- spreads reconnects, protects nothing
         self._failures += 1
         if self._failures > 1:
