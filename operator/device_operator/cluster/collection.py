@@ -23,6 +23,8 @@ _BACKOFF = 0.5
 _BACKOFF_MAX = 30.0
 _UNANSWERED_MAX = 5.0
 """Seconds. A server that is away costs nothing to ask, and one that is back must not wait for us."""
+_FORBIDDEN_MAX = 60.0
+"""Seconds. An API server that has just started forbids what RBAC allows, until it has read the roles."""
 _LEAST_WATCH = 1.0
 """Seconds. A watch that ends sooner, without an event, is not opened again at once: that would flood the server."""
 
@@ -68,6 +70,7 @@ class Collection(Generic[V]):
         self._fresh = clock()
         self._failures = 0
         self._unanswered = False
+        self._forbidden: float | None = None
 
     @property
     def views(self) -> Mapping[str, V]:
@@ -98,19 +101,21 @@ class Collection(Generic[V]):
         """Lists and watches until it is cancelled.
 
         Raises:
-            errors.PermissionMissingError: list or watch is forbidden.
+            errors.PermissionMissingError: list or watch is forbidden; after the first list, for a minute.
         """
         while True:
             try:
                 if not self._version:
                     await self._list(client)
                 began = self._clock()
-                if not await self._watch(client) and self._clock() - began < _LEAST_WATCH:
+                told = await self._watch(client)
+                self._unanswered, self._forbidden = False, None
+                if not told and self._clock() - began < _LEAST_WATCH:
                     await self._wait("the watch ended as soon as it had begun")
                 else:
                     self._failures = 0
             except ApiError as error:
-                if error.forbidden:
+                if self._is_missing(error):
                     raise errors.PermissionMissingError(
                         f"the ServiceAccount may not list and watch {self.resource}: {error.message}; "
                         "grant it the rules of the chart's ClusterRole and Role"
@@ -122,7 +127,7 @@ class Collection(Generic[V]):
                     self._unanswered, self._failures = False, 0  # it is back
                 await self._wait(str(error), at_once=error.gone and self._failures == 0)
             except UNREACHABLE as error:
-                self._unanswered = True
+                self._unanswered, self._forbidden = True, None
                 await self._wait(str(error) or type(error).__name__, most=_UNANSWERED_MAX)
 
     async def _list(self, client: Client) -> None:
@@ -179,6 +184,14 @@ class Collection(Generic[V]):
             self._views[name] = new
             self._changed(Change(name, old, new))
         return new
+
+    def _is_missing(self, error: ApiError) -> bool:
+        """Whether the refusal means that a permission is missing."""
+        if not error.forbidden:
+            self._forbidden = None
+            return False
+        self._forbidden = self._clock() if self._forbidden is None else self._forbidden
+        return not self.complete.is_set() or self._clock() - self._forbidden >= _FORBIDDEN_MAX
 
     def _sign_of_life(self) -> None:
         self._alive = self._fresh = self._clock()

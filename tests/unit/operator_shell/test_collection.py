@@ -8,6 +8,7 @@ import pytest
 from device_operator.cluster import collection
 from device_operator.cluster.client import ApiError, ApiResource, Client, WatchEvent
 from device_operator.cluster.collection import Change, Collection
+from device_operator.runtime.errors import PermissionMissingError
 
 
 class Server:
@@ -40,7 +41,7 @@ BOOKMARK = WatchEvent("BOOKMARK", {"metadata": {"resourceVersion": "2"}})
 
 
 async def waits_of(server: Server, monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """How long the collection waits before each new attempt, until the server has no more to say."""
+    """How long the collection waits before each new attempt, until the server has no more to say, or it ends."""
     waited: list[float] = []
     sleep = asyncio.sleep
 
@@ -52,11 +53,13 @@ async def waits_of(server: Server, monkeypatch: pytest.MonkeyPatch) -> list[floa
     monkeypatch.setattr(collection.asyncio, "sleep", noted)
     changes: list[Change[dict[str, Any]]] = []
     watched: Collection[dict[str, Any]] = Collection(
-        ApiResource("", "v1", "nodes"), prune=lambda raw, _: raw, changed=changes.append
+        ApiResource("", "v1", "nodes"), prune=lambda raw, _: raw, changed=changes.append, clock=lambda: sum(waited)
     )
-    task = asyncio.create_task(watched.run(cast("Client", server)))
+    task, done = asyncio.create_task(watched.run(cast("Client", server))), asyncio.create_task(server.done.wait())
     async with asyncio.timeout(5):
-        await server.done.wait()
+        await asyncio.wait([task, done], return_when=asyncio.FIRST_COMPLETED)
+    if not done.done():
+        await task
     task.cancel()
     return waited
 
@@ -92,3 +95,17 @@ async def test_a_server_that_refuses_is_asked_less_and_less(monkeypatch: pytest.
     assert max(waited) > 10
     waited = await waits_of(Server(*(refused(410) for _ in range(4))), monkeypatch)
     assert len(waited) == 3, "only the first time at once"
+
+
+async def test_a_permission_that_an_api_server_lacks_at_its_start_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = Server(OSError("refused"), refused(403), refused(403), [BOOKMARK], *(refused(403) for _ in range(3)))
+    assert len(await waits_of(server, monkeypatch)) == 6
+
+
+async def test_a_permission_that_stays_away_for_a_minute_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server(*(refused(403) for _ in range(100)))
+    with pytest.raises(PermissionMissingError):
+        await waits_of(server, monkeypatch)
+    assert 100 - len(server.streams) < 20
