@@ -43,6 +43,7 @@ LEVELS: dict[str, list[list[str]]] = {
     "soak": [
         ["env", "TABLE_SEQUENCES=20000", *PYTEST, "tests/unit/table/test_device_table_sequences.py"],
         ["env", "FAULTS=300", *PYTEST, "-s", "tests/cluster/test_faults.py"],
+        ["env", "OUTAGE=60", *PYTEST, "tests/operator/test_outage.py"],
     ],
     "bench": [
         [PYTHON, "tests/bench/bench_agent.py"],

@@ -288,7 +288,8 @@ async def _resync(client: Client, parts: _Parts, listed: asyncio.Event, *, secon
                 found += page["items"]
                 version = int(page["metadata"]["resourceVersion"])
         except (ApiError, *UNREACHABLE) as error:
-            if isinstance(error, ApiError) and error.forbidden:
+            # later it may be an API server that has not read the roles yet
+            if isinstance(error, ApiError) and error.forbidden and not listed.is_set():
                 raise errors.PermissionMissingError(f"{CONFIGS} cannot be listed: {error.message}") from error
             logger.warning("not listed", extra={"resource": str(CONFIGS), "error": str(error)})
             await asyncio.sleep(_LIST_RETRY)

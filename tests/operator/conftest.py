@@ -21,13 +21,35 @@ from localcluster import Cluster, Profile, places
 from operator_process import OperatorProcess
 
 CRDS = places.CHECKOUT / "crds"
+AUDITED = "audited"
+"""A ServiceAccount. What it writes is in the API server's audit log, its leases apart."""
+_AUDIT = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [
+        {"level": "None", "resources": [{"group": "coordination.k8s.io"}]},
+        {
+            "level": "RequestResponse",
+            "users": [f"system:serviceaccount:{NAMESPACE}:{AUDITED}"],
+            "verbs": ["create", "update", "patch", "delete"],
+        },
+        {"level": "None"},
+    ],
+}
+_AUDIT_LOG = "audit.log"
 
 
 @pytest.fixture(scope="session")
-def api() -> Iterator[Cluster]:
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     # one for each checkout: another's run on this machine must not sweep this one away
     name = f"operator-{hashlib.sha256(str(places.CHECKOUT).encode()).hexdigest()[:6]}"
-    cluster = Cluster(Profile(name=name, nodes=0, control_plane_only=True, controller_manager=False))
+    policy = tmp_path_factory.mktemp("audit") / "policy.json"
+    policy.write_text(json.dumps(_AUDIT))
+    audit = (f"--audit-policy-file={policy}", f"--audit-log-path={_AUDIT_LOG}")
+    cluster = Cluster(
+        Profile(name=name, nodes=0, control_plane_only=True, controller_manager=False, apiserver_args=audit)
+    )
     cluster.clean()
     cluster.up()
     try:
@@ -37,6 +59,13 @@ def api() -> Iterator[Cluster]:
         yield cluster
     finally:
         cluster.clean()
+
+
+def audited(cluster: Cluster) -> list[Object]:
+    """The successful writes of the account AUDITED, oldest first."""
+    lines = (cluster.state / _AUDIT_LOG).read_text().splitlines()
+    found = [json.loads(line) for line in lines if line.endswith("}")]  # a killed server leaves half a line
+    return [w for w in found if w["responseStatus"]["code"] < 300 and "dryRun" not in w["requestURI"]]
 
 
 def install_crds(cluster: Cluster) -> None:

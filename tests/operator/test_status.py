@@ -152,7 +152,9 @@ def test_a_pod_whose_device_node_is_anothers_by_now_is_told_once_also_after_a_re
     reaches(kube, "moved", "Ready", "True")
 
     def told() -> list[str]:
-        return [message for reason, message in events_about(kube, "moved") if reason == "StaleGrant"]
+        """Those about the grant itself: the condition Degraded has the same reason."""
+        events = [message for reason, message in events_about(kube, "moved") if reason == "StaleGrant"]
+        return [message for message in events if message.startswith(f"{RESOURCE} a on node")]
 
     def wrong(pod: str, now: str) -> None:
         text = f"default/{pod}: /dev/ttyUSB0, which its container was given, is now {now} of {RESOURCE}"

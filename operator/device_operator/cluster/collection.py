@@ -21,6 +21,10 @@ V = TypeVar("V")
 
 _BACKOFF = 0.5
 _BACKOFF_MAX = 30.0
+_UNANSWERED_MAX = 5.0
+"""Seconds. A server that is away costs nothing to ask, and one that is back must not wait for us."""
+_FORBIDDEN_MAX = 60.0
+"""Seconds. An API server that has just started forbids what RBAC allows, until it has read the roles."""
 _LEAST_WATCH = 1.0
 """Seconds. A watch that ends sooner, without an event, is not opened again at once: that would flood the server."""
 
@@ -65,6 +69,8 @@ class Collection(Generic[V]):
         self._alive = clock()
         self._fresh = clock()
         self._failures = 0
+        self._unanswered = False
+        self._forbidden: float | None = None
 
     @property
     def views(self) -> Mapping[str, V]:
@@ -95,19 +101,21 @@ class Collection(Generic[V]):
         """Lists and watches until it is cancelled.
 
         Raises:
-            errors.PermissionMissingError: list or watch is forbidden.
+            errors.PermissionMissingError: list or watch is forbidden; after the first list, for a minute.
         """
         while True:
             try:
                 if not self._version:
                     await self._list(client)
                 began = self._clock()
-                if not await self._watch(client) and self._clock() - began < _LEAST_WATCH:
+                told = await self._watch(client)
+                self._unanswered, self._forbidden = False, None
+                if not told and self._clock() - began < _LEAST_WATCH:
                     await self._wait("the watch ended as soon as it had begun")
                 else:
                     self._failures = 0
             except ApiError as error:
-                if error.forbidden:
+                if self._is_missing(error):
                     raise errors.PermissionMissingError(
                         f"the ServiceAccount may not list and watch {self.resource}: {error.message}; "
                         "grant it the rules of the chart's ClusterRole and Role"
@@ -115,9 +123,12 @@ class Collection(Generic[V]):
                 if error.gone:
                     logger.info("listing again", extra={"resource": str(self.resource), "reason": error.reason})
                 self._version = ""  # a new list helps after any refusal
+                if self._unanswered:
+                    self._unanswered, self._failures = False, 0  # it is back
                 await self._wait(str(error), at_once=error.gone and self._failures == 0)
             except UNREACHABLE as error:
-                await self._wait(str(error) or type(error).__name__)
+                self._unanswered, self._forbidden = True, None
+                await self._wait(str(error) or type(error).__name__, most=_UNANSWERED_MAX)
 
     async def _list(self, client: Client) -> None:
         found: dict[str, V] = {}
@@ -174,12 +185,20 @@ class Collection(Generic[V]):
             self._changed(Change(name, old, new))
         return new
 
+    def _is_missing(self, error: ApiError) -> bool:
+        """Whether the refusal means that a permission is missing."""
+        if not error.forbidden:
+            self._forbidden = None
+            return False
+        self._forbidden = self._clock() if self._forbidden is None else self._forbidden
+        return not self.complete.is_set() or self._clock() - self._forbidden >= _FORBIDDEN_MAX
+
     def _sign_of_life(self) -> None:
         self._alive = self._fresh = self._clock()
 
-    async def _wait(self, reason: str, *, at_once: bool = False) -> None:
+    async def _wait(self, reason: str, *, at_once: bool = False, most: float = _BACKOFF_MAX) -> None:
         self._alive = self._clock()
-        wait = 0.0 if at_once else min(_BACKOFF * 2.0 ** min(self._failures, 16), _BACKOFF_MAX)
+        wait = 0.0 if at_once else min(_BACKOFF * 2.0 ** min(self._failures, 16), most)
         wait *= 0.5 + 0.5 * random.random()  # noqa: S311 -- spreads reconnects, protects nothing
         self._failures += 1
         if self._failures > 1:
