@@ -76,6 +76,8 @@ class Settings:
     """After this the disk counts as hanging. The call of the node store goes on in its thread."""
     store_retry: float = 5.0
     """Pause after the disk refused a read or a write."""
+    store_look: float = 30.0
+    """Between looks whether the node's files are still there: somebody may have removed them."""
     seat_retry: float = 0.5
     """Between tries for a lock that another agent of the node has."""
     seat_settle: float = 0.1

@@ -10,6 +10,7 @@
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -118,9 +119,11 @@ class Keeper(Generic[T]):
         self._wake.set()
 
     async def run(self) -> None:
-        """Reads what is still unread and writes what is new, until cancelled."""
+        """Reads what is still unread and writes what is new, until cancelled. A file that was removed is written again."""
         while True:
-            await self._wake.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.store_look):
+                    await self._wake.wait()
             self._wake.clear()
             async with self._turn:
                 end = time.monotonic() + self._settings.store_deadline

@@ -57,13 +57,19 @@ class Disk(NodeStore):
 
 class Process:
     def __init__(
-        self, directory: Path, *, section: Section[Note] = NOTES, wait: float = 5.0, last: float = 20.0
+        self,
+        directory: Path,
+        *,
+        section: Section[Note] = NOTES,
+        wait: float = 5.0,
+        last: float = 20.0,
+        look: float = 60.0,
     ) -> None:
         self.directory = directory
         self.disk = Disk(directory)
         self.notebook = Notebook()
         self.told: list[str] = []
-        settings = Settings(store_wait=wait, store_deadline=wait, store_retry=0.02, store_last=last)
+        settings = Settings(store_wait=wait, store_deadline=wait, store_retry=0.02, store_last=last, store_look=look)
         self.keeper = Keeper(self.disk, section, self.notebook, settings=settings, told=self.told.append)
 
     async def note(self, *texts: str) -> None:
@@ -342,6 +348,17 @@ async def test_a_touch_is_no_news_and_a_removed_or_damaged_file_is_repaired_with
 
 
 # In the background, and at the end
+
+
+async def test_a_file_that_somebody_removed_is_written_again_without_any_change(tmp_path: Path) -> None:
+    process = Process(tmp_path, look=0.02)
+    await process.keeper.recall()
+    running = asyncio.create_task(process.keeper.run())
+    process.stir("a")
+    await until(lambda: on_disk(tmp_path) == ["a"])
+    path(tmp_path).unlink()
+    await until(lambda: on_disk(tmp_path) == ["a"])
+    running.cancel()
 
 
 async def test_changes_are_written_in_the_background_until_the_disk_takes_them(tmp_path: Path) -> None:
