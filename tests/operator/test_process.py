@@ -177,6 +177,7 @@ def test_objects_deleted_while_the_watch_was_down_are_noticed(
 def test_liveness_holds_while_the_api_server_is_away(
     operators: Operators, kube: Kube, owned: Owned, api: Cluster
 ) -> None:
+    """It is killed as soon as the operator leads: kopf may not have found the kind yet (test_kopf_watch.py)."""
     operator = operators.start(watch_stale_seconds=4.0, lease_duration_seconds=120, lease_renew_deadline_seconds=100)
     operator.wait_leading()
     os.kill(api.pids["apiserver"], signal.SIGKILL)
@@ -188,4 +189,10 @@ def test_liveness_holds_while_the_api_server_is_away(
     finally:
         api.up()
     kube.create(CONFIGS, config("back"))
-    eventually("it works on", lambda: owned("back"), seconds=60)
+
+    def works() -> bool:
+        assert operator.process.poll() is None, f"it has ended:\n{operator.text}"
+        assert owned("back"), operator.text[-3000:]
+        return True
+
+    eventually("it works on", works, seconds=60)
