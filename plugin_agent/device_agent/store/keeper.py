@@ -119,7 +119,7 @@ class Keeper(Generic[T]):
         self._wake.set()
 
     async def run(self) -> None:
-        """Reads what is still unread and writes what is new, until cancelled. A file that was removed is written again."""
+        """Reads what is still unread, writes what is new, and again what somebody removed, until cancelled."""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._settings.store_look):
