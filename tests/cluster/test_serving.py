@@ -1,6 +1,10 @@
 """The main path: a configuration in, a device in a pod, the inventory in the status."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
+import yaml
 from kube import NAMESPACE, Kube, wait_for
 
 KVM = "example.com/kvm"
@@ -115,22 +119,40 @@ def test_each_pod_gets_its_own_device_and_is_told_which(kube: Kube):
             assert [len(held["one"]), len(held["two"])] == [1, 2]
 
 
-def test_a_request_beyond_the_cap_per_container_is_rejected_with_the_reason(kube: Kube):
+@contextmanager
+def requests_unchecked(kube: Kube) -> Iterator[None]:
+    """The API server takes what the chart's request policy refuses, as where it is switched off."""
+    name = "device-operator-requests"
+    binding = kube.get("validatingadmissionpolicybinding", name)
+    kube("delete", "validatingadmissionpolicybinding", name)
+    try:
+        yield
+    finally:
+        del binding["metadata"]["resourceVersion"], binding["metadata"]["uid"]
+        kube.apply(binding)
+
+
+def test_a_request_beyond_the_cap_per_container_is_refused_at_apply_and_by_the_kubelet(kube: Kube):
     spec = {"resources": [files(FUSE, "/dev/fuse", sharing={"replicas": 5, "maxPerContainer": 2})]}
     with kube.config("cap", spec):
         kube.wait_ready("cap")
         kube.wait_node("node-1", FUSE, 5, 5)
-        kube.apply(kube.pod_object("greedy", limits={FUSE: 3}, node="node-1"))
-        try:
-            status = wait_for(
-                "the rejection",
-                lambda: (s := kube.get("pod", "greedy")["status"]).get("phase") == "Failed" and s,
-            )
-            assert status["reason"] == "UnexpectedAdmissionError"
-            assert "at most 2" in status["message"]
-            assert "\n" not in status["message"]
-        finally:
-            kube("delete", "pod", "greedy", "--grace-period=0", "--force")
+        greedy = yaml.safe_dump(kube.pod_object("greedy", limits={FUSE: 3}, node="node-1"))
+        refused = wait_for("the limit", lambda: kube.refuses("create", "-f", "-", "--dry-run=server", stdin=greedy))
+        for fact in ("DevicePluginConfig cap", "container main asks for 3", "at most 2"):
+            assert fact in refused
+        with requests_unchecked(kube):
+            wait_for("a pod without the policy", lambda: kube("create", "-f", "-", stdin=greedy))
+            try:
+                status = wait_for(
+                    "the rejection",
+                    lambda: (s := kube.get("pod", "greedy")["status"]).get("phase") == "Failed" and s,
+                )
+                assert status["reason"] == "UnexpectedAdmissionError"
+                assert "at most 2" in status["message"]
+                assert "\n" not in status["message"]
+            finally:
+                kube("delete", "pod", "greedy", "--grace-period=0", "--force")
 
 
 def test_what_is_injected_reaches_the_container(kube: Kube):

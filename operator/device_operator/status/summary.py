@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from device_agent.contract.codec import encode
+from device_agent.contract.document import Resource
 from device_agent.contract.inventory import InventoryDevice, InventoryStatus
 from device_agent.contract.reasons import ConditionReason, DeviceHealth, NodeReason, NodeState
 from device_agent.contract.status import (
@@ -96,7 +97,8 @@ def compute(
         conditions=conditions.with_times(concluded, previous=before, generation=generation, now=now),
         pools=tuple(_pool(pool, reports, assigned, rollout) for pool in pools),
     )
-    return _filled(status, reports, broken[DeviceHealth.UNHEALTHY], limit=settings.max_bytes)
+    totals = _resources(reports, in_force.spec.resources if in_force else ())
+    return _filled(status, reports, totals, broken[DeviceHealth.UNHEALTHY], limit=settings.max_bytes)
 
 
 def _reports(
@@ -189,12 +191,16 @@ def _pool(pool: PoolView, reports: Sequence[NodeReport], assigned: Assignment, r
     )
 
 
-def _resources(reports: Iterable[NodeReport]) -> list[ResourceTotals]:
-    """Counts by resource name. `healthy` is counted as in `_summary`."""
+def _resources(reports: Iterable[NodeReport], entries: Iterable[Resource]) -> list[ResourceTotals]:
+    """Counts by resource name. `healthy` is counted as in `_summary`. `entries`: of the spec in force.
+
+    The chart's admission policy reads from here what a container may ask for.
+    """
+    by_name = {entry.name: entry for entry in entries}
     found: dict[str, ResourceTotals] = {}
     for report in reports:
         for r in report.inventory.status.resources if report.inventory and report.inventory.status else ():
-            total = found.get(r.name) or ResourceTotals(name=r.name, entry=r.entry_name)
+            total = found.get(r.name) or _no_devices(r.name, r.entry_name, by_name.get(r.entry_name))
             found[r.name] = replace(
                 total,
                 nodes=total.nodes + bool(r.devices),
@@ -206,6 +212,17 @@ def _resources(reports: Iterable[NodeReport]) -> list[ResourceTotals]:
                 allocated=total.allocated + r.allocated,
             )
     return [found[name] for name in sorted(found)]
+
+
+def _no_devices(name: str, entry_name: str, entry: Resource | None) -> ResourceTotals:
+    if entry is None:
+        return ResourceTotals(name=name, entry=entry_name)
+    return ResourceTotals(
+        name=name,
+        entry=entry_name,
+        max_per_container=entry.sharing.max_per_container,
+        counts=entry.allocation.counts,
+    )
 
 
 def _broken(health: DeviceHealth, reports: Iterable[NodeReport]) -> BrokenDevices:
@@ -231,11 +248,15 @@ def _broken(health: DeviceHealth, reports: Iterable[NodeReport]) -> BrokenDevice
 
 
 def _filled(
-    status: ConfigStatus, reports: Sequence[NodeReport], unhealthy: BrokenDevices, *, limit: int
+    status: ConfigStatus,
+    reports: Sequence[NodeReport],
+    all_resources: Sequence[ResourceTotals],
+    unhealthy: BrokenDevices,
+    *,
+    limit: int,
 ) -> ConfigStatus:
     """Adds the lists, the most useful first. Each is cut to the room that is left, with a count of the rest."""
     room = _Room(limit - size(encode(status)) - 512)  # names and counts of the lists
-    all_resources = _resources(reports)
     resources = room.take(all_resources, most=MAX_RESOURCES)
     # half of the room at most: when every device is broken, the nodes must still be listed
     shown = room.take(unhealthy.listed, most=MAX_UNHEALTHY, keep=room.left // 2)

@@ -84,7 +84,8 @@ class PoolStatus:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceTotals:
     """One resource name over all nodes. `nodes`: how many nodes have it. `withheld`: devices that are not offered by
-    plan, whatever their health.
+    plan, whatever their health. `max_per_container`, `counts`: what one container may ask for in the accepted spec; 0
+    and empty: anything.
     """
 
     name: str = ""
@@ -96,6 +97,8 @@ class ResourceTotals:
     withheld: int = field(default=0, metadata=ABSENT_IF_EMPTY)
     capacity: int = 0
     allocated: int = 0
+    max_per_container: int = field(default=0, metadata=ABSENT_IF_EMPTY)
+    counts: tuple[int, ...] = field(default=(), metadata=ABSENT_IF_EMPTY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -124,13 +124,16 @@ def test_the_operators_account_gives_its_token_to_the_operator_alone(objects):
     assert deployment["spec"]["template"]["spec"]["automountServiceAccountToken"] is True
 
 
-def test_both_policies_deny_and_fail_closed(objects):
+def test_policies_deny_and_those_that_guard_nodes_fail_closed(objects):
     policies = {o["metadata"]["name"]: o["spec"] for o in objects if o["kind"] == "ValidatingAdmissionPolicy"}
     bindings = [o["spec"] for o in objects if o["kind"] == "ValidatingAdmissionPolicyBinding"]
-    assert set(policies) == {"do-device-operator-agent-node", "do-device-operator-agent-image"}
     assert {b["policyName"] for b in bindings} == set(policies)
     assert all(b["validationActions"] == ["Deny"] for b in bindings)
-    assert all(p["failurePolicy"] == "Fail" for p in policies.values())
+    assert {name: p["failurePolicy"] for name, p in policies.items()} == {
+        "do-device-operator-agent-node": "Fail",
+        "do-device-operator-agent-image": "Fail",
+        "do-device-operator-requests": "Ignore",
+    }
 
 
 def test_the_node_policy_is_about_the_agents_account(chart):

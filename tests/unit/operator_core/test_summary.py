@@ -47,6 +47,18 @@ def test_resources_are_counted_over_the_nodes():
     }
 
 
+def test_a_resource_says_what_a_container_may_ask_for_by_the_spec_in_force():
+    entry = {"name": "example.com/{name}", "devices": [{"files": {"paths": ["/dev/kvm*"]}}]}
+    entry |= {"sharing": {"maxPerContainer": 4}, "allocation": {"counts": [1, 4]}}
+    seen = fleet(1)
+    rows = [counts("example.com/kvm", entry="example.com/{name}"), counts("example.com/gone", entry="example.com/gone")]
+    seen["inventories"] = (inventory("node-0000", resources=rows),)
+    for rejected in (None, WRONG):
+        gone, kvm = status(spec({"resources": [entry]}), rejected=rejected, **seen)["resources"]
+        assert (kvm["maxPerContainer"], kvm["counts"]) == (4, [1, 4])
+        assert not {"maxPerContainer", "counts"} & gone.keys(), "a name of an earlier spec"
+
+
 def test_devices_of_a_node_whose_agent_is_gone_are_known_and_not_healthy():
     found = status(nodes=(node(),), pods=(pod(ready=False, ready_since=ago(100)),), inventories=(inventory(),))
     assert found["summary"] == {
