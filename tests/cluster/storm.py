@@ -179,13 +179,18 @@ class Storm:
             self.kube("uncordon", "node-1")
 
     def _wait_for_names(self) -> None:
-        """The agent keeps the names on the node. A pod that cannot start, as its device is unplugged, is taken away."""
+        """The agent keeps the names on the node. A pod that cannot start, as its device is unplugged, is taken away.
+
+        A kubelet that has just lost its record admits pods without giving them a device: nobody has registered the
+        resource yet, and the API server still shows how many the node had.
+        """
 
         def starting() -> list[str]:
             return [p["metadata"]["name"] for p in self._on_node() if p["status"].get("phase") == "Pending"]
 
         def named() -> bool:
-            running = {p["metadata"]["name"] for p in self._on_node() if p["status"].get("phase") == "Running"}
+            self._read_devices()
+            running = {name for name, disk in self.pods.items() if disk}
             kept = [json.loads(f.read_text()) for f in (self.plugins / "device-operator" / "grants").glob("*.json")]
             names = {item["name"] for file in kept for item in file["items"]}
             assert running <= names, f"{running - names} not named"
