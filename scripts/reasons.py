@@ -1,7 +1,7 @@
 """Writes the tables of reasons into docs/troubleshooting.md: scripts/reasons.py [--check].
 
-The meanings stand in device_agent/contract/reasons.py alone. With --check nothing is written, and the exit status is 1
-when a table is not what would be written.
+The meanings stand in device_agent/contract/ alone: reasons.py, node_reasons.py, config_reasons.py. With --check nothing
+is written, and the exit status is 1 when a table is not what would be written.
 """
 
 import re
@@ -9,19 +9,21 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from device_agent.contract import reasons
+from device_agent.contract.config_reasons import ConditionReason, EventReason
+from device_agent.contract.node_reasons import NodeReason, NodeState
+from device_agent.contract.reasons import DeviceHealth, DeviceReason, ExclusionReason, Withheld, Word
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "docs" / "troubleshooting.md"
 TABLES = (
-    reasons.DeviceHealth,
-    reasons.Withheld,
-    reasons.DeviceReason,
-    reasons.ExclusionReason,
-    reasons.NodeState,
-    reasons.NodeReason,
-    reasons.ConditionReason,
-    reasons.EventReason,
+    DeviceHealth,
+    Withheld,
+    DeviceReason,
+    ExclusionReason,
+    NodeState,
+    NodeReason,
+    ConditionReason,
+    EventReason,
 )
 _LINK = re.compile(r"docs/([a-z-]+\.md)#([a-z0-9-]+)")
 
@@ -40,7 +42,7 @@ def main(arguments: list[str]) -> int:
     return 1
 
 
-def with_table(text: str, words: type[reasons.Word]) -> str:
+def with_table(text: str, words: type[Word]) -> str:
     """The page with the table of these words between its two marks.
 
     Raises:
@@ -54,8 +56,8 @@ def with_table(text: str, words: type[reasons.Word]) -> str:
     return "".join([head, begin, *(f"{line}\n" for line in table(words)), end, tail])
 
 
-def table(words: type[reasons.Word]) -> Iterator[str]:
-    yield f"| {'state' if words in (reasons.DeviceHealth, reasons.NodeState) else 'reason'} | meaning |"
+def table(words: type[Word]) -> Iterator[str]:
+    yield f"| {'state' if words in (DeviceHealth, NodeState) else 'reason'} | meaning |"
     yield "|---|---|"
     for word in words:
         meaning = _LINK.sub(r"[\1](\1#\2)", word.meaning)

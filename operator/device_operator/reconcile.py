@@ -13,8 +13,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from device_agent.contract.codec import encode
+from device_agent.contract.config_reasons import ConditionReason
 from device_agent.contract.inventory import InventoryStatus
-from device_agent.contract.reasons import ConditionReason, NodeReason
+from device_agent.contract.node_reasons import NodeReason
 from device_agent.contract.status import ConditionType, ConfigStatus
 
 from device_operator.cluster.acceptances import AcceptedSpecs

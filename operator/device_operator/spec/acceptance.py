@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from device_agent.contract.reasons import ConditionReason
+from device_agent.contract.config_reasons import ConditionReason
 
 from device_operator.runtime.errors import InvalidSpecError
 from device_operator.spec.model import ConfigRef, Spec

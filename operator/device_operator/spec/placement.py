@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from device_agent.contract.reasons import ConditionReason
+from device_agent.contract.config_reasons import ConditionReason
 
 from device_operator.spec import scheduling
 from device_operator.spec.model import Pool, Spec

@@ -12,7 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from device_agent.contract.reasons import ConditionReason, DeviceHealth, NodeReason, NodeState
+from device_agent.contract.config_reasons import ConditionReason
+from device_agent.contract.node_reasons import NodeReason, NodeState
+from device_agent.contract.reasons import DeviceHealth
 from device_agent.contract.status import ConditionStatus, ConditionType, ConfigCondition, FleetDevice
 
 from device_operator.spec.acceptance import AcceptedState, Rejected

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final
 
-from device_agent.contract.reasons import ConditionReason
+from device_agent.contract.config_reasons import ConditionReason
 
 from device_operator.spec.model import ConfigRef
 from device_operator.spec.placement import Assignment, OtherConfig, Overlap

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from device_agent.contract.reasons import ConditionReason, NodeReason, NodeState
+from device_agent.contract.config_reasons import ConditionReason
+from device_agent.contract.node_reasons import NodeReason, NodeState
 
 from device_operator.spec import scheduling
 from device_operator.spec.model import ConfigRef

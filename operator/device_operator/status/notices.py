@@ -5,8 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from device_agent.contract.config_reasons import ConditionReason, EventReason
 from device_agent.contract.inventory import UNNAMED_POD, InventoryDevice
-from device_agent.contract.reasons import ConditionReason, DeviceHealth, EventReason
+from device_agent.contract.reasons import DeviceHealth
 from device_agent.contract.status import ConditionStatus, ConditionType, ConfigCondition, ConfigStatus
 
 from device_operator.spec.wording import clip, name_nodes

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from device_agent.contract.inventory import InventoryStatus
-from device_agent.contract.reasons import NodeReason
+from device_agent.contract.node_reasons import NodeReason
 
 from device_operator.spec.model import Pool
 from device_operator.spec.placement import NodeView

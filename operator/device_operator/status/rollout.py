@@ -15,7 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from device_agent.contract.inventory import InventoryStatus
-from device_agent.contract.reasons import DeviceHealth, NodeReason, Withheld
+from device_agent.contract.node_reasons import NodeReason
+from device_agent.contract.reasons import DeviceHealth, Withheld
 
 from device_operator.render.manifests import (
     ANNOTATION_CHANGED,

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from device_agent.contract.inventory import InventoryDevice, InventoryResource, InventoryStatus, PodResourcesState
-from device_agent.contract.reasons import DeviceHealth, ExclusionReason, NodeReason, NodeState
+from device_agent.contract.node_reasons import NodeReason, NodeState
+from device_agent.contract.reasons import DeviceHealth, ExclusionReason
 
 from device_operator.spec.caveats import EnvClash
 

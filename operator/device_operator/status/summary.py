@@ -11,9 +11,11 @@ from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from device_agent.contract.codec import encode
+from device_agent.contract.config_reasons import ConditionReason
 from device_agent.contract.document import Resource
 from device_agent.contract.inventory import InventoryDevice, InventoryStatus
-from device_agent.contract.reasons import ConditionReason, DeviceHealth, NodeReason, NodeState
+from device_agent.contract.node_reasons import NodeReason, NodeState
+from device_agent.contract.reasons import DeviceHealth
 from device_agent.contract.status import (
     ConditionStatus,
     ConditionType,

@@ -78,8 +78,8 @@ class InventoryResource:
     `entry`: the name of its entry in spec.resources; '' if the name made from placeholders is refused.
     `registered`: the kubelet has accepted it since the kubelet's last start.
     `devices`: physical devices; each is healthy, unhealthy or unknown. `withheld`: those that are withheld by plan,
-    whatever their health.
-    `reason`: what is wrong with it, a word of `reasons.NodeReason`, or ''. `message`: the same as a text for people.
+    whatever their health. `reason`: what is wrong with it, a word of `NodeReason`, or ''. `message`: the same as a text
+    for people.
     """
 
     name: str

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from device_agent.contract.codec import ABSENT_IF_EMPTY, ShapeError, decode
 from device_agent.contract.inventory import InventoryHolder
-from device_agent.contract.reasons import NodeState
+from device_agent.contract.node_reasons import NodeState
 from device_agent.contract.values import dataclass
 
 
@@ -30,7 +30,7 @@ class ConditionStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigCondition:
-    """A condition. `reason`: a word of `reasons.ConditionReason`, or of `reasons.NodeReason` if nodes are the cause.
+    """A condition. `reason`: a word of `ConditionReason`, or of `NodeReason` if nodes are the cause.
 
     `last_transition_time`: when `status` last changed.
     """
@@ -140,7 +140,7 @@ class NodeDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStatus:
-    """One node. `reason`: a word of `reasons.NodeReason`, or Kubernetes' own reason if a container cannot start."""
+    """One node. `reason`: a word of `NodeReason`, or Kubernetes' own reason if a container cannot start."""
 
     name: str
     pool: str = field(default="", metadata=ABSENT_IF_EMPTY)

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 import grpc
 import grpc.aio
 
-from device_agent.contract.reasons import NodeReason
+from device_agent.contract.node_reasons import NodeReason
 from device_agent.kubelet import rpc
 from device_agent.kubelet.podresources import RECEIVE_LIMIT
 from device_agent.kubelet.proto import podresources_pb2 as pr

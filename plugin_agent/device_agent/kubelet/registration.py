@@ -18,7 +18,7 @@ from typing import Final
 import grpc
 import grpc.aio
 
-from device_agent.contract.reasons import NodeReason
+from device_agent.contract.node_reasons import NodeReason
 from device_agent.contract.values import dataclass
 from device_agent.kubelet import plugin, rpc, sockets
 from device_agent.kubelet.allocatable import Ids, Question, foreign_message

@@ -24,7 +24,8 @@ from device_agent.contract.inventory import (
     InventorySummary,
     PodResourcesState,
 )
-from device_agent.contract.reasons import DeviceHealth, NodeReason
+from device_agent.contract.node_reasons import NodeReason
+from device_agent.contract.reasons import DeviceHealth
 from device_agent.contract.times import since_text
 from device_agent.contract.values import dataclass
 from device_agent.select.unit import Excluded

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Final, Protocol, TypeVar
 
-from device_agent.contract.reasons import NodeReason
+from device_agent.contract.node_reasons import NodeReason
 from device_agent.runtime.settings import Settings
 from device_agent.runtime.worker import Worker, WorkerBusyError
 from device_agent.store.locks import Taken, Wanted

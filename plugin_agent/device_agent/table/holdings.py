@@ -73,11 +73,9 @@ def former(devices: Mapping[Key, Device], ids: Mapping[Key, Ids], usage: Usage) 
 
 def elsewhere(view: KubeletView, owners: Owners, *, boot: str) -> Holdings:
     """What is in use and is not listed by us as the hardware that it is. `boot`: this one."""
-    usage, found = view.usage, _Found(owners, boot=boot)
-    for key in sorted(usage.used()):
-        of = usage.granted(key)
-        if of is not None:
-            found.add(key, of.device, boot=of.boot)
+    usage, found = view.usage, _Elsewhere(owners, boot=boot)
+    for key, of in usage.given():
+        found.add(key, of.device, boot=of.boot)
     for seen in view.seen:
         for device in seen.devices:
             for i in seen.grant.ids[:1]:
@@ -89,7 +87,7 @@ def elsewhere(view: KubeletView, owners: Owners, *, boot: str) -> Holdings:
     return Holdings(tuple(hardware), found.nodes)
 
 
-class _Found:
+class _Elsewhere:
     """Collects `elsewhere`."""
 
     def __init__(self, owners: Owners, *, boot: str) -> None:
@@ -152,9 +150,8 @@ def stale(usage: Usage, present: Iterable[Unit], *, boot: str) -> Mapping[Key, s
         at.update(dict.fromkeys(unit.hardware, unit))
         nodes.update(dict.fromkeys(unit.own_nodes, unit))
     found: dict[Key, str] = {}
-    for key in usage.used():
-        of = usage.granted(key)
-        if of is None or not of.device.exclusive:
+    for key, of in usage.given():
+        if not of.device.exclusive:
             continue
         now = next((at[path] for path in of.device.hardware if path in at), None)
         for path, number in of.device.nodes.items():

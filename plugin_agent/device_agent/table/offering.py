@@ -62,7 +62,8 @@ class Judgement:
 
     def _present(self, key: Key, device: Device, ids: Ids, before: Standing | None) -> Standing:
         assessed = self.conditions.assess(device.unit)
-        hold = self._hold(key, device, ids)
+        kept_back, why = self._kept_back(key, ids)
+        hold = self._hold(key, device, ids, none_left=why)
         if not assessed.offered:
             return self._assessed(before, Health.UNHEALTHY, assessed, hold=hold)
         lost = frozenset(i for i in ids.current if (key[0], i) in self.usage.lost.by_key)
@@ -70,15 +71,16 @@ class Judgement:
         if broken is not None:
             unanswered = assessed.unanswered
             return self._next(before, Health.UNHEALTHY, *broken, since=None, unanswered=unanswered, hold=hold)
-        surplus = self._surplus(key, ids)
-        kept_back = self._kept_back(key, ids, keep=len(ids.current) - surplus) if surplus else frozenset()
         return self._assessed(before, Health.HEALTHY, assessed, hold=hold, kept_back=kept_back | lost)
 
-    def _hold(self, key: Key, device: Device, ids: Ids) -> Hold | None:
-        """Why a device that is present is withheld. What is in use stands first: `granting` refuses it."""
+    def _hold(self, key: Key, device: Device, ids: Ids, *, none_left: str) -> Hold | None:
+        """Why a device that is present is withheld. What is in use stands first: `granting` refuses it.
+
+        `none_left`: why all of its ids are kept back, or ''.
+        """
         unit = device.unit
         cordon = self.cordons.of(unit) if self.cordons else ""
-        if held := self._held_as(key, device, ids):
+        if held := self._held_as(key, device, ids) or none_left:
             return Hold(Withheld.HELD_AS, f"{held}; {cordon}" if cordon else held)
         return Hold(Withheld.CORDONED, cordon) if cordon else None
 
@@ -94,9 +96,6 @@ class Judgement:
             return text
         if ids.unlisted.issuperset(ids.current) and (name := self.leaving.get(unit.id)):
             return f"still listed as {unit.id} of {name}; offered when the kubelet has removed that id"
-        surplus = self._surplus(key, ids)
-        if surplus and len(self._kept_back(key, ids, keep=len(ids.current) - surplus)) == len(ids.current):
-            return f"{surplus} of its former replicas are in use; offered again when they are free"
         return ""
 
     def _of_ids(self, key: Key, ids: Ids, lost: frozenset[str]) -> tuple[str, str] | None:
@@ -113,22 +112,25 @@ class Judgement:
             return DeviceReason.KUBELET_FORGOT, f"the kubelet has forgotten that {self._having(name, lost)}"
         return None
 
-    def _surplus(self, key: Key, ids: Ids) -> int:
-        """How many ids on their way out may be in use."""
-        return len(may_be_used(key, ids, self.usage)) if ids.leaving else 0
-
     def _having(self, name: str, ids: Iterable[str]) -> str:
         """For an admin: who has ids that the kubelet takes for free, and what to do."""
         who = ", ".join(sorted({who for i in ids for who in self.usage.forgotten_holders(name, i)}))
         return f"{who} has it; delete the pod, its successor is known to the kubelet"
 
-    def _kept_back(self, key: Key, ids: Ids, *, keep: int) -> frozenset[str]:
-        """Free ids beyond the first `keep` ids. Ids in use stay Healthy; otherwise their pods would be reported
-        unhealthy.
+    def _kept_back(self, key: Key, ids: Ids) -> tuple[frozenset[str], str]:
+        """Free ids that are not offered, one for each id on its way out that may be in use; and why, if these are all.
+
+        Ids in use stay Healthy; otherwise their pods would be reported unhealthy.
         """
+        surplus = len(may_be_used(key, ids, self.usage)) if ids.leaving else 0
+        if not surplus:
+            return frozenset(), ""
         used = {i for i in ids.current if self.usage.in_use(key[0], i)}
         free = [i for i in ids.current if i not in used]
-        return frozenset(free[max(0, keep - len(used)) :])
+        kept_back = frozenset(free[max(0, len(ids.current) - surplus - len(used)) :])
+        if len(kept_back) < len(ids.current):
+            return kept_back, ""
+        return kept_back, f"{surplus} of its former replicas are in use; offered again when they are free"
 
     def _assessed(
         self,

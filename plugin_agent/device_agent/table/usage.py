@@ -229,6 +229,13 @@ class Usage:
         doubt = self.doubts.get(key)
         return (doubt.granted if doubt else None) or self.grants.of(key) or self.past.of(key) or self.lost.of(key)
 
+    def given(self) -> Iterator[tuple[Key, Granted]]:
+        """What is known of the ids that are or may be in use, in the order of the ids."""
+        for key in sorted(self.used()):
+            granted = self.granted(key)
+            if granted is not None:
+                yield key, granted
+
     @property
     def looked(self) -> bool:
         """Whether the record was read, or could not be."""

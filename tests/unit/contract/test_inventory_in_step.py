@@ -14,7 +14,8 @@ from device_agent.contract.inventory import (
     InventoryStatus,
     read_status,
 )
-from device_agent.contract.reasons import DeviceHealth, ExclusionReason, NodeReason
+from device_agent.contract.node_reasons import NodeReason
+from device_agent.contract.reasons import DeviceHealth, ExclusionReason
 from device_agent.report import inventory as bounds
 from unit.contract.schemas import differences
 

@@ -6,13 +6,17 @@ from typing import Any
 
 import pytest
 import yaml
-from device_agent.contract import reasons
+from device_agent.contract import config_reasons, node_reasons, reasons
 
 CHECKOUT = Path(__file__).parents[3]
 GUIDES = [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").glob("*.md"))]
 GUIDES.remove(CHECKOUT / "docs" / "decisions.md")  # it names classes of the code, which look like reasons
 PAGE = (CHECKOUT / "docs" / "troubleshooting.md").read_text()
-WORDS = [cls for cls in vars(reasons).values() if isinstance(cls, type) and issubclass(cls, reasons.Word) and list(cls)]
+WORDS = [
+    cls
+    for cls in (vars(reasons) | vars(node_reasons) | vars(config_reasons)).values()
+    if isinstance(cls, type) and issubclass(cls, reasons.Word) and list(cls)
+]
 CAMEL = re.compile(r"`([A-Z][a-z0-9]+(?:[A-Z][A-Za-z0-9]*)+)`")
 
 KUBERNETES = {

@@ -1,6 +1,6 @@
 """Accepted, Progressing and Degraded, and when they change."""
 
-from device_agent.contract.reasons import ConditionReason
+from device_agent.contract.config_reasons import ConditionReason
 from device_operator.render.manifests import render
 from device_operator.spec.placement import Overlap
 from device_operator.status.observed import ApplyProblem

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from device_agent.contract.reasons import ConditionReason
+from device_agent.contract.config_reasons import ConditionReason
 from device_operator.spec.acceptance import Rejected, rejection
 from device_operator.spec.placement import Assignment, NodeView, OtherConfig, Overlap, assignment, describe, matches
 from device_operator.spec.wording import name_nodes

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from device_agent.contract.reasons import NodeReason, NodeState
+from device_agent.contract.node_reasons import NodeReason, NodeState
 from device_operator.spec.model import Spec
 from device_operator.status.nodes import NodeReport
 from device_operator.status.pools import PoolView

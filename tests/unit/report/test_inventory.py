@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 import yaml
 from device_agent.contract.inventory import Identity, InventoryStatus, read_status
-from device_agent.contract.reasons import NodeReason
+from device_agent.contract.node_reasons import NodeReason
 from device_agent.kubelet.registration import RegistrationState
 from device_agent.report import inventory
 from device_agent.select.unit import Excluded, Grants, Unit
