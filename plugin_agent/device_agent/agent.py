@@ -13,9 +13,9 @@ from functools import partial
 from typing import Final
 
 from device_agent.contract.document import Document
-from device_agent.discovery.companions import NodeWatch
 from device_agent.discovery.driver_library import DriverHost
 from device_agent.discovery.driver_news import DriverNews
+from device_agent.discovery.node_watch import NodeWatch
 from device_agent.discovery.scan_loop import Applied, ScanCalls, ScanLoop
 from device_agent.discovery.scanner import Scanner
 from device_agent.discovery.source import Roots

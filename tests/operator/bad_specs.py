@@ -288,6 +288,12 @@ CASES = (
     ),
     Case("companion outside /dev", API, "must be an absolute path below /dev", _node(hostPath="/etc/shadow")),
     Case(
+        "needed node as an absolute path",
+        API,
+        "write dri/renderD*, not /dev/dri/renderD*",
+        _one(needs={"ownNodes": ["/dev/kvm"]}),
+    ),
+    Case(
         "mount path with ..",
         API,
         "without '..'",

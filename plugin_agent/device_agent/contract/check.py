@@ -260,6 +260,8 @@ def _sharing(resource: Resource, where: str) -> Iterator[str]:
 
 def _inject(resource: Resource, where: str) -> Iterator[str]:
     inject = resource.inject
+    for i, glob in enumerate(resource.needs.own_nodes if resource.needs else ()):
+        yield from _glob_below_dev(glob, f"{where}.needs.ownNodes[{i}]")
     for i, node in enumerate(inject.device_nodes):
         yield from _device_node(node, resource, f"{where}.inject.deviceNodes[{i}]")
     if inject.own_nodes is OwnNodes.LISTED and not any(n.own for n in inject.device_nodes):
@@ -283,14 +285,19 @@ def _inject(resource: Resource, where: str) -> Iterator[str]:
             yield f"{where}.inject.cdiDevices[{i}]: {name!r} must read vendor.com/class=name; {names.CDI_RULE}"
 
 
+def _glob_below_dev(glob: str, at: str) -> Iterator[str]:
+    if not glob or glob.startswith("/") or not _plain(glob):
+        yield f"{at}: {glob!r} is a glob below /dev without '..': write dri/renderD*, not /dev/dri/renderD*"
+
+
 def _device_node(node: DeviceNode, resource: Resource, at: str) -> Iterator[str]:
     if bool(node.own) == bool(node.host_path):
         yield f"{at}: give either own (the device's own nodes, a glob below /dev) or hostPath (a companion), not both"
         return
     if not node.permissions or not _PERMISSIONS.fullmatch(node.permissions):
         yield f"{at}.permissions: {node.permissions!r} must be one or more of r, w, m in this order, such as rw"
-    if node.own and (node.own.startswith("/") or not _plain(node.own)):
-        yield f"{at}.own: {node.own!r} is a glob below /dev without '..': write dri/renderD*, not /dev/dri/renderD*"
+    if node.own:
+        yield from _glob_below_dev(node.own, f"{at}.own")
     for field, text in (("hostPath", node.host_path), ("containerPath", node.container_path)):
         if problem := _unfit(text):
             yield f"{at}.{field}: {problem}"

@@ -185,9 +185,12 @@ class DeviceNode:
 
 @dataclass(frozen=True, slots=True)
 class Mount:
+    """`optional`: left out if the path does not exist on the node, or an attribute is absent."""
+
     host_path: str
     container_path: str
     read_only: bool = True
+    optional: bool = field(default=False, metadata=ABSENT_IF_EMPTY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,10 +254,18 @@ class HealthRules:
 
 
 @dataclass(frozen=True, slots=True)
+class Needs:
+    """What a device must have to be offered. `own_nodes`: globs below /dev; each must match one of its own nodes."""
+
+    own_nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Resource:
     """One entry of `spec.resources`. `name`: its key, with placeholders not filled in.
 
-    `unit` empty: the source's default. `max_devices` 0: no limit.
+    `unit` empty: the source's default. `max_devices` 0: no limit. `needs` None: the own nodes that
+    `inject.device_nodes` names; left out of the document, so that older agents read it.
     """
 
     name: str
@@ -268,6 +279,7 @@ class Resource:
     inject: Inject = Inject()
     health: HealthRules = HealthRules()
     on_stale_grant: OnStaleGrant = OnStaleGrant.IGNORE
+    needs: Needs | None = None
 
 
 @dataclass(frozen=True, slots=True)

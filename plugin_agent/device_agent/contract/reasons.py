@@ -91,7 +91,8 @@ class DeviceReason(Word):
     )
     COMPANION_MISSING = (
         "CompanionMissing",
-        "A hostPath of inject.deviceNodes does not exist on the node. Create it, or set optional: true.",
+        "A hostPath of inject.deviceNodes or inject.mounts does not exist on the node. Create it, or set "
+        "optional: true. Of mounts, only paths below /dev and /sys are looked at.",
     )
     SIMULATED_FAULT = "SimulatedFault", "The configuration asks for it: simulated.unhealthy lists the device's index."
     KUBELET_FORGOT = (

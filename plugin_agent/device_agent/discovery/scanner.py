@@ -54,8 +54,8 @@ class Scanner:
         return _Scan(SysfsTree(self._roots, self._boundary), document, drivers).findings(known)
 
     def device_nodes(self) -> DeviceNodes:
-        """The node's /dev, for companions such as /dev/net/tun and for the numbers of device nodes."""
-        dev = DevTree(self._roots.dev)
+        """The node's /dev and /sys, for companions such as /dev/net/tun, mounts, and the numbers of device nodes."""
+        sys, dev = HostTree(self._roots.sys, mount="/sys"), DevTree(self._roots.dev)
 
         def number(host_path: str) -> str:
             try:
@@ -65,7 +65,17 @@ class Scanner:
             found = (dev.number(real) if real else None) or ""
             return "" if found.startswith(_MEMORY) else found
 
-        return DeviceNodes(exists=lambda host_path: dev.exists(host_path.removeprefix("/dev/")), number=number)
+        def missing(host_path: str) -> bool:
+            tree = next((tree for tree in (sys, dev) if host_path.startswith(f"{tree.mount}/")), None)
+            try:
+                # a captured tree needs no /dev/null
+                return tree is not None and host_path != "/dev/null" and tree.real(host_path[5:]) is None
+            except UnreadableError:
+                return False
+
+        return DeviceNodes(
+            exists=lambda host_path: dev.exists(host_path.removeprefix("/dev/")), number=number, missing=missing
+        )
 
     def still_there(self, hardware: Iterable[str]) -> frozenset[str]:
         """Those names of hardware (`FoundDevice.hardware`) that the node has. What has no path counts as there."""

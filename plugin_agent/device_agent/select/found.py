@@ -19,14 +19,16 @@ LeftOut = tuple[ExclusionReason, str]
 
 @dataclass(frozen=True, slots=True)
 class DeviceNodes:
-    """Questions about paths below the node's /dev.
+    """Questions about paths of the node.
 
-    `exists`: whether the path leads to a device node or a directory. `number`: of the node, such as `char/10:232`, ''
-    where it has none.
+    `exists`: whether a path below /dev leads to a device node or a directory. `number`: of the node, such as
+    `char/10:232`, '' where it has none. `missing`: whether nothing is at the path. False where the agent cannot see it:
+    it sees /dev and /sys alone.
     """
 
     exists: Callable[[str], bool]
     number: Callable[[str], str] = lambda _path: ""
+    missing: Callable[[str], bool] = lambda _path: False
 
 
 @dataclass(frozen=True, slots=True)

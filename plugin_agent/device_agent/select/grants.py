@@ -14,7 +14,7 @@ from device_agent.contract.document import DeviceNode, Inject, Mount, OwnNodes
 from device_agent.contract.reasons import DeviceReason, ExclusionReason
 from device_agent.contract.template import POSITION, MissingAttributeError, Template, parse_template
 from device_agent.runtime.errors import AgentError
-from device_agent.select.found import FoundDevice, Problem
+from device_agent.select.found import DeviceNodes, FoundDevice, Problem
 from device_agent.select.kernel_names import matcher
 from device_agent.select.unit import Grants, MountGrant, NodeGrant
 
@@ -35,23 +35,20 @@ class UnusableDeviceError(AgentError):
         self.reason = reason
 
 
-def render(
-    inject: Inject, members: Sequence[FoundDevice], *, exists: Callable[[str], bool]
-) -> tuple[Grants, Problem | None]:
+def render(inject: Inject, members: Sequence[FoundDevice], *, dev: DeviceNodes) -> tuple[Grants, Problem | None]:
     """The grants of a unit, and the problem that makes it unhealthy: (reason, message), or None.
 
     Values are rendered for each member; equal ones are kept once. A member without an attribute is skipped if another
-    member has it. `exists` is called for companions alone.
+    member has it. `dev` is asked for companions and mounts alone.
 
     Raises:
         UnusableDeviceError: all members lack an attribute, or a value is not allowed in a path.
     """
     nodes: dict[str, NodeGrant] = {}
     problem = _own_nodes(inject, members, nodes)
-    problem = _companions(inject, members, nodes, exists) or problem
+    problem = _companions(inject, members, nodes, dev.exists) or problem
     mounts: dict[MountGrant, None] = {}
-    for i, mount in enumerate(inject.mounts):
-        mounts |= dict.fromkeys(each(members, partial(_mount, mount), where=f"inject.mounts[{i}]"))
+    problem = _mounts(inject, members, mounts, dev.missing) or problem
     env = [
         (i, name, value)
         for i, spec in enumerate(inject.env)
@@ -78,6 +75,19 @@ def render(
         cdi_devices=tuple(cdi),
     )
     return grants, problem
+
+
+def lacking(patterns: Sequence[str], nodes: Sequence[str]) -> Problem | None:
+    """Why a device with these own nodes is not offered, if one of the globs (`needs.ownNodes`) matches none of them."""
+    for pattern in patterns:
+        fits = matcher((pattern,))
+        if not any(fits(node.removeprefix("/dev/")) for node in nodes):
+            have = ", ".join(nodes) or "none"
+            return (
+                DeviceReason.DEVICE_NODE_MISSING,
+                f"needs.ownNodes: no own node matches {pattern}; there is {have}. Has its driver made the nodes?",
+            )
+    return None
 
 
 def each(
@@ -198,6 +208,22 @@ def _cdi_device(name: str, attributes: Mapping[str, str]) -> str:
             ExclusionReason.UNSAFE_VALUE, f"{name} gives {rendered!r}, which is not the name of a CDI device"
         )
     return rendered
+
+
+def _mounts(
+    inject: Inject, members: Sequence[FoundDevice], into: dict[MountGrant, None], missing: Callable[[str], bool]
+) -> Problem | None:
+    """Of a host path that is missing, the container runtime would make an empty directory, and the pod would run."""
+    problem = None
+    for i, mount in enumerate(inject.mounts):
+        for grant in each(members, partial(_mount, mount), where=f"inject.mounts[{i}]", optional=mount.optional):
+            host_path = _parsed(grant.host_path)
+            if POSITION in host_path.names or not missing(host_path.render({})):
+                into[grant] = None
+            elif not mount.optional:
+                text = f"inject.mounts[{i}]: {grant.host_path} does not exist on the node"
+                problem = problem or (DeviceReason.COMPANION_MISSING, text)
+    return problem
 
 
 def _mount(mount: Mount, attributes: Mapping[str, str]) -> MountGrant:

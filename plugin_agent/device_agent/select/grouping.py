@@ -87,7 +87,9 @@ class Grouping:
 
     def _unit(self, attribute: str, value: str, finds: Finds) -> Unit:
         resource = self._resource
-        granted, problem = grants.render(resource.inject, finds, exists=self._dev.exists)
+        granted, problem = grants.render(resource.inject, finds, dev=self._dev)
+        nodes = tuple(sorted({node for f in finds for node in f.nodes}))
+        needed = resource.needs.own_nodes if resource.needs else ()
         numa = {f.numa_node for f in finds if f.numa_node is not None}
         return Unit(
             entry=resource.name,
@@ -97,12 +99,12 @@ class Grouping:
             identity=identity(attribute, finds),
             source=finds[0].source,
             attributes=finds[0].attributes if len(finds) == 1 else _joined(finds),
-            nodes=tuple(sorted({node for f in finds for node in f.nodes})),
+            nodes=nodes,
             grants=granted,
             hardware=_hardware(finds),
             numa_node=numa.pop() if len(numa) == 1 else None,
             replicas=self._replicas(finds),
-            problem=self._problem(finds) or problem,
+            problem=self._problem(finds) or grants.lacking(needed, nodes) or problem,
             unfit=self._unfit(finds),
             parts=tuple(sorted({part for f in finds for part in f.parts})),
             own_nodes={node: self._dev.number(node) for f in finds for node in f.own_nodes},

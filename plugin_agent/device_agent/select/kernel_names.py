@@ -29,4 +29,9 @@ def restricts(patterns: tuple[str, ...]) -> Callable[[str], bool]:
 
 def is_literal(segment: str) -> bool:
     """Whether a path segment is no glob."""
-    return not any(c in segment for c in "*?[")
+    return literal_part(segment) == segment
+
+
+def literal_part(segment: str) -> str:
+    """The text before the first wildcard of a path segment."""
+    return segment[: min((i for i, c in enumerate(segment) if c in "*?["), default=len(segment))]

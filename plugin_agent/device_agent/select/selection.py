@@ -31,7 +31,7 @@ def select(
     `dev`: asked about the node's device nodes. `held`: ids in use, which `maxDevices` never exchanges.
     The same findings give the same selection in whatever order the file system listed them.
     """
-    dev = DeviceNodes(exists=cache(dev.exists), number=dev.number)
+    dev = DeviceNodes(exists=cache(dev.exists), number=dev.number, missing=cache(dev.missing))
     node = _Node()
     units: list[Unit] = []
     for number, (resource, found) in enumerate(zip(document.resources, findings.by_entry, strict=True)):

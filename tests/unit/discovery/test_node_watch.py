@@ -6,8 +6,16 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-from device_agent.contract.document import DeviceEntry, DeviceNode, Document, Inject, NvmlSource, Resource
-from device_agent.discovery.companions import NodeWatch
+from device_agent.contract.document import (
+    DeviceEntry,
+    DeviceNode,
+    Document,
+    FilesSource,
+    Inject,
+    NvmlSource,
+    Resource,
+)
+from device_agent.discovery.node_watch import NodeWatch
 from device_agent.nvml.setup import Door
 from device_agent.runtime.settings import Settings
 
@@ -58,6 +66,10 @@ def companions(*paths: str, nvml: bool = False) -> Document:
     return Document((Resource(name="a.com/a", devices=devices, inject=Inject(device_nodes=nodes)),))
 
 
+def files(*paths: str) -> Document:
+    return Document((Resource(name="a.com/a", devices=(DeviceEntry(files=FilesSource(paths=paths)),)),))
+
+
 @pytest.fixture
 async def watched(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Watched]:
     made = Watched(tmp_path, getattr(request, "param", SETTINGS))
@@ -76,10 +88,12 @@ async def watched(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterat
         (companions("/dev/vfio/{iommuGroup}"), "vfio/17"),
         (companions(nvml=True), "nvidia3"),
         (companions(nvml=True), "nvidia-caps/nvidia-cap7"),
+        (files("/dev/widget*"), "widget3"),
+        (files("/dev/serial/by-id/usb-[AB]*"), "serial/by-id/usb-A7"),
     ],
 )
 async def test_a_node_that_comes_or_goes_is_a_hint(watched: Watched, document: Document, node: str) -> None:
-    (watched.dev / node).parent.mkdir(exist_ok=True)
+    (watched.dev / node).parent.mkdir(parents=True, exist_ok=True)
     await watched.follow(document)
     before = watched.hints
     (watched.dev / node).touch()
@@ -106,6 +120,28 @@ async def test_a_directory_that_was_missing_is_found(watched: Watched) -> None:
     (watched.dev / "net").mkdir()
     (watched.dev / "net/tun").touch()
     await watched.hinted(after=0)
+
+
+async def test_a_link_in_a_directory_that_was_missing_is_found_without_waiting_for_a_poll(watched: Watched) -> None:
+    await watched.follow(files("/dev/serial/by-id/*"))
+    before = watched.hints
+    (watched.dev / "serial").mkdir()
+    await watched.hinted(after=before)
+    (watched.dev / "serial/by-id").mkdir()
+    await watched.hinted(after=before + 1)
+    before = watched.hints
+    (watched.dev / "serial/by-id/usb-A").symlink_to("../../ttyUSB0")
+    await watched.hinted(after=before)
+
+
+async def test_a_link_that_leads_elsewhere_is_a_hint(watched: Watched) -> None:
+    (watched.dev / "by-id").mkdir()
+    (watched.dev / "by-id/a").symlink_to("../ttyUSB0")
+    await watched.follow(files("/dev/by-id/*"))
+    before = watched.hints
+    (watched.dev / "new").symlink_to("../ttyUSB1")
+    (watched.dev / "new").rename(watched.dev / "by-id/a")
+    await watched.hinted(after=before)
 
 
 async def test_an_edit_is_followed(watched: Watched) -> None:

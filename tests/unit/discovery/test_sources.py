@@ -21,6 +21,16 @@ def found(host: HostTreeBuilder, *devices: dict[str, Any], **fields: Any) -> dic
     return {device.name: device for entry in findings.by_entry[0] for device in entry}
 
 
+def test_mounts_are_missing_only_where_the_agent_can_see_it(host: HostTreeBuilder):
+    host.write("class/infiniband/mlx5_0", "")
+    host.node("shm/x")
+    missing = Scanner(host.roots).device_nodes().missing
+    for path in ("/sys/class/infiniband", "/dev/shm", "/dev/null", "/opt/fw", "/device/x"):
+        assert not missing(path)
+    for path in ("/sys/class/infiniband_verbs", "/dev/shm/y"):
+        assert missing(path)
+
+
 def test_a_virtio_function_has_its_own_attributes_and_the_nodes_below_it(host: HostTreeBuilder):
     function = host.pci("0000:00:02.0", "1af4:1042", pci_class="018000", driver="virtio-pci")
     virtio = host.obj(f"{function}/virtio1", "virtio", bus=True)

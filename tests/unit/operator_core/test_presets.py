@@ -8,7 +8,7 @@ from device_agent.allocate.answer import ContainerResponse, respond
 from device_agent.contract.document import Resource
 from device_agent.contract.inventory import Identity
 from device_agent.select import grants
-from device_agent.select.found import FoundDevice
+from device_agent.select.found import DeviceNodes, FoundDevice
 from device_agent.select.unit import Unit
 from device_operator.runtime.errors import InvalidSpecError
 from device_operator.spec import catalogue
@@ -41,7 +41,7 @@ def allocate(
     units = []
     for uuid, nodes in devices.items():
         find = FoundDevice("nvml", uuid, None, {"uuid": uuid}, nodes)
-        granted, problem = grants.render(found.inject, [find], exists=lambda path: path not in missing)
+        granted, problem = grants.render(found.inject, [find], dev=DeviceNodes(exists=lambda path: path not in missing))
         assert problem is None
         unit = Unit(
             "nvidia.com/gpu",
@@ -103,7 +103,7 @@ def test_nodes_that_not_every_driver_has_may_be_missing():
 def test_a_driver_without_its_control_node_makes_the_device_unhealthy():
     find = FoundDevice("nvml", "GPU-1", None, {"uuid": "GPU-1"}, ("/dev/nvidia0",))
     _, problem = grants.render(
-        resource("nvidia-gpu-nodes").inject, [find], exists=lambda path: path != "/dev/nvidiactl"
+        resource("nvidia-gpu-nodes").inject, [find], dev=DeviceNodes(exists=lambda path: path != "/dev/nvidiactl")
     )
     assert problem == ("CompanionMissing", "/dev/nvidiactl does not exist on the node")
 

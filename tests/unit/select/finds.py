@@ -107,16 +107,17 @@ def selection(
     members: Iterable[FoundDevice] | None = None,
     exists: Callable[[str], bool] = lambda _path: True,
     number: Callable[[str], str] = lambda _path: "",
+    gone: Iterable[str] = (),
     held: frozenset[str] = frozenset(),
 ) -> Selection:
     """Selects from (resource entry, finds per source). `members`: all PCI functions of the node; None: those
-    found.
+    found. `gone`: paths of mounts that are missing.
     """
     everything = [find for _, found in pairs for finds in found for find in finds if find.source == "pci"]
     node = everything if members is None else tuple(members)
     by_entry = tuple(tuple(grouped(finds, members=node) for finds in found) for _, found in pairs)
     findings = Findings(by_entry=by_entry)
-    dev = DeviceNodes(exists=exists, number=number)
+    dev = DeviceNodes(exists=exists, number=number, missing=frozenset(gone).__contains__)
     return select(documented(*(e for e, _ in pairs)), findings, dev=dev, held=held)
 
 

@@ -12,9 +12,17 @@ from unit.select.finds import entry, pci, selection, sysfs
 TTY = sysfs("ttyUSB0", nodes=["/dev/ttyUSB0"], usb__serial="A{1}", usb__port="1-2", index="0")
 
 
-def unit(*finds: FoundDevice, inject: dict[str, Any], missing: tuple[str, ...] = (), **fields: Any) -> Unit:
+def unit(
+    *finds: FoundDevice,
+    inject: dict[str, Any],
+    missing: tuple[str, ...] = (),
+    gone: tuple[str, ...] = (),
+    **fields: Any,
+) -> Unit:
     selected = selection(
-        (entry("x", finds[0].source, inject=inject, **fields), [finds]), exists=lambda path: path not in missing
+        (entry("x", finds[0].source, inject=inject, **fields), [finds]),
+        exists=lambda path: path not in missing,
+        gone=gone,
     )
     assert selected.excluded == ()
     (one,) = selected.units
@@ -101,6 +109,36 @@ def test_a_companion_that_is_missing_makes_the_unit_unhealthy_unless_it_is_optio
     found = unit(TTY, inject=inject, missing=("/dev/net/tun",) if missing else ())
     assert (NodeGrant("/dev/net/tun", "/dev/net/tun", "r") in found.grants.nodes) == granted
     assert found.problem == problem
+
+
+@pytest.mark.parametrize("optional", [True, False])
+def test_a_mount_of_a_path_that_is_missing_is_left_out_or_keeps_the_device_back(optional: bool):  # noqa: FBT001
+    inject = {
+        "mounts": [
+            {"hostPath": "/sys/class/{name}", "containerPath": "/a/{name}", "optional": optional},
+            {"hostPath": "/opt/fw", "containerPath": "/opt/fw"},
+        ]
+    }
+    found = unit(TTY, inject=inject, gone=("/sys/class/ttyUSB0",))
+    assert [mount.host_path for mount in found.grants.mounts] == ["/opt/fw"]
+    reason, text = found.problem or ("", "")
+    assert reason == ("" if optional else "CompanionMissing")
+    assert optional or "/sys/class/ttyUSB0" in text
+    assert unit(TTY, inject=inject).problem is None
+
+
+@pytest.mark.parametrize(
+    ("needs", "problem"),
+    [(["tty*"], False), (["tty*", "dri/renderD*"], True), (["dri/renderD*"], True), (["ttyUSB0"], False)],
+)
+def test_a_device_without_an_own_node_that_the_entry_needs_is_not_offered(needs: list[str], *, problem: bool):
+    inject = {"deviceNodes": [{"hostPath": "/dev/kfd"}]}
+    found = unit(TTY, inject=inject, needs={"ownNodes": needs})
+    assert (found.problem is not None) == problem
+    if found.problem:
+        assert found.problem[0] == "DeviceNodeMissing"
+        assert "dri/renderD*" in found.problem[1]
+        assert "/dev/ttyUSB0" in found.problem[1]
 
 
 def test_only_rendered_companions_are_checked_for_existence():

@@ -1,8 +1,9 @@
-"""Watches device nodes that no kernel event announces: companions, and nodes that a driver's tools make.
+"""Watches names below /dev that no kernel event announces: companions, what `files` looks for, and driver nodes.
 
 The kernel announces devices, and their nodes follow. But nvidia-modprobe calls mknod for modules without a registered
-device, so /dev/nvidia-uvm appears without an event. An admin may also remove a node. So names that appear or disappear
-in the directories of such nodes are a hint to scan.
+device, so /dev/nvidia-uvm appears without an event. udev makes its links, such as /dev/serial/by-id/x, after the
+kernel's event, when the scan is over. An admin may also remove a node. So a name that appears, disappears or leads
+elsewhere is a hint to scan.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from device_agent.contract.template import parse_template
 from device_agent.discovery.driver import NodeNames
 from device_agent.runtime.directory_watch import DirectoryWatch
 from device_agent.runtime.settings import Settings
+from device_agent.select.kernel_names import literal_part
 
 _DEV: Final = "/dev/"
 _MAX_DIRECTORIES: Final = 32
@@ -80,10 +82,17 @@ class NodeWatch:
     def _there(self) -> frozenset[str]:
         found: set[str] = set()
         for wanted in self._wanted:
-            with contextlib.suppress(OSError):
-                names = os.listdir(self._dev / wanted.directory)  # noqa: PTH208 /dev is long
-                found.update(f"{wanted.directory}/{name}" for name in names if name.startswith(wanted.prefix))
+            with contextlib.suppress(OSError), os.scandir(self._dev / wanted.directory) as entries:
+                found.update(_where(entry) for entry in entries if entry.name.startswith(wanted.prefix))
         return frozenset(found)
+
+
+def _where(entry: os.DirEntry[str]) -> str:
+    """The path, and where it leads if it is a link."""
+    with contextlib.suppress(OSError):
+        if entry.is_symlink():
+            return f"{entry.path} -> {os.readlink(entry.path)}"  # noqa: PTH115 as for the entry
+    return entry.path
 
 
 async def _first(*waits: Coroutine[Any, Any, object]) -> None:
@@ -100,8 +109,21 @@ def _wanted(document: Document, of_drivers: Mapping[str, tuple[NodeNames, ...]])
     for resource in document.resources:
         for kind in {entry.kind for entry in resource.devices}:
             yield from of_drivers.get(kind, ())
+        for entry in resource.devices:
+            for pattern in entry.files.paths if entry.files else ():
+                yield from _on_the_way(pattern.removeprefix(_DEV))
         for spec in resource.inject.device_nodes:
             if spec.host_path.startswith(_DEV):
                 # the part before the first placeholder
                 directory, _, name = parse_template(spec.host_path).prefix.removeprefix(_DEV).rpartition("/")
                 yield NodeNames(directory, name)
+
+
+def _on_the_way(pattern: str) -> Iterator[NodeNames]:
+    """The names that lead to a path below /dev, up to its first glob. Directories on the way may still be missing."""
+    segments = pattern.split("/")
+    for i, segment in enumerate(segments):
+        prefix = literal_part(segment)
+        yield NodeNames("/".join(segments[:i]), prefix)
+        if prefix != segment:
+            return
