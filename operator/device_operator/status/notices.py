@@ -221,7 +221,7 @@ def _pods(device: InventoryDevice) -> frozenset[tuple[str, str]]:
 def _planned(changes: list[_Change]) -> Notice:
     numbers = Counter(c.device.withheld or "offered again" for c in changes)
     text = f"planned change on {name_nodes(c.node for c in changes)}: "
-    text += ", ".join(f"{number} devices {what}" for what, number in sorted(numbers.items()))
+    text += ", ".join(f"{n} device{'s' * (n != 1)} {what}" for what, n in sorted(numbers.items()))
     reason = EventReason.DEVICES_CHANGED
     return Notice("Normal", reason, clip(text, _MAX_TEXT), _key(changes), reason)
 

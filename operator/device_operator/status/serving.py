@@ -1,8 +1,7 @@
 """The diagnosis of a node whose agent runs, from the report of the agent. Pure.
 
 An agent reports at most one message for each resource, and the health of each device. A node has one reason, the most
-important one. The order: an unused configuration, resources that the kubelet does not offer, containers with wrong
-variables, single devices, and last unknown holders.
+important one: the first that applies, in the order of `reported`.
 """
 
 from collections import defaultdict
@@ -16,8 +15,6 @@ from device_agent.contract.reasons import DeviceHealth, ExclusionReason
 
 from device_operator.spec.caveats import EnvClash
 
-SEAT_TAKEN: Final = "SeatTaken"
-"""An agent's reason: another agent on the node serves the name, and this one waits."""
 _DEVICES: Final = {
     DeviceHealth.UNHEALTHY: NodeReason.DEVICES_UNHEALTHY,
     DeviceHealth.UNKNOWN: NodeReason.DEVICES_UNKNOWN,
@@ -50,7 +47,7 @@ def reported(status: InventoryStatus, *, clashes: Sequence[EnvClash] = (), fresh
         text = f"the agent keeps its previous configuration: {status.config_error}"
         return Diagnosis(state, NodeReason.CONFIG_ERROR, text)
     if left_out := _unregistered(status):
-        for reason in (NodeReason.FOREIGN_PLUGIN, SEAT_TAKEN):
+        for reason in (NodeReason.FOREIGN_PLUGIN, NodeReason.RESOURCE_CONFLICT):
             if found := [r for r in left_out if r.reason == reason]:
                 return Diagnosis(state, reason, "; ".join(_not_registered(found)))
         return Diagnosis(state, NodeReason.NOT_REGISTERED, "; ".join(_not_registered(left_out)))

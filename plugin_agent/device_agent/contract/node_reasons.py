@@ -147,11 +147,6 @@ class NodeReason(Word):
         "Agents of two DevicePluginConfigs report one resource name on this node. One agent serves it, the other "
         "waits. Rename one, or make the pools exclude each other. Both objects are Degraded.",
     )
-    SEAT_TAKEN = (
-        "SeatTaken",
-        "Another agent of the same DevicePluginConfig serves this node, as while a node moves to another pool. This "
-        "agent waits and is not Ready. If it stays, look for a second agent pod on the node.",
-    )
     DEVICE_CONFLICT = (
         "DeviceConflict",
         "Another DevicePluginConfig offers some of the same hardware on this node under another name, so two pods may "

@@ -235,11 +235,6 @@ class Conditions:
         if watched is not None:
             self._list.set(watched, over(watched.condition, gone))
 
-    @property
-    def broken(self) -> bool:
-        """Whether anything is wrong with a physical device."""
-        return any(not watched.condition.state.offered for _, _, watched in self._list.parts())
-
     # News of units
 
     def scanned(self, unit: Unit, *, now: float, wall: datetime) -> bool:

@@ -14,7 +14,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Final, Protocol, TypeVar
 
-from device_agent.contract.node_reasons import NodeReason
 from device_agent.runtime.settings import Settings
 from device_agent.runtime.worker import Worker, WorkerBusyError
 from device_agent.store.locks import Taken, Wanted
@@ -26,8 +25,7 @@ R = TypeVar("R")
 
 _EFFECT: Final = "two agents on this node may offer the same device"
 _WAITING: Final = (
-    f"{NodeReason.SEAT_TAKEN}: another agent of this DevicePluginConfig serves this node; this one waits until that "
-    "one ends"
+    "SeatTaken: another agent of this DevicePluginConfig serves this node; this one waits until that one ends"
 )
 
 

@@ -114,11 +114,6 @@ class TableAnswers:
         """The hardware of all listed devices."""
         return frozenset(path for device in self._devices.values() for path in device.unit.hardware)
 
-    @property
-    def broken(self) -> bool:
-        """Whether anything is wrong with a physical device."""
-        return self._conditions.broken
-
     # Locks beside the other agents of the node
 
     def wanted(self) -> Wanted:
