@@ -120,7 +120,7 @@ def stale_grants(old: Iterable[InventoryView], new: Iterable[InventoryView]) -> 
 
 
 def _changes(old: Iterable[InventoryView], new: Iterable[InventoryView]) -> Iterator["_Change"]:
-    """The devices of the inventories that differ. An inventory without a status tells nothing."""
+    """The devices of the inventories that differ. An inventory without a status is skipped."""
     before = {inventory.name: inventory for inventory in old}
     for inventory in new:
         earlier = before.get(inventory.name)

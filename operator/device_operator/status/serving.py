@@ -156,7 +156,7 @@ def _holders_unknown(status: InventoryStatus, state: NodeState, *, fresh: bool) 
         text = "the kubelet's pod-resources socket gives no answer, so holders are unknown: check agent.kubeletRootDir"
         return Diagnosis(state, NodeReason.POD_RESOURCES_UNAVAILABLE, text)
     if status.kubelet_record_error:
-        text = f"the kubelet's record tells nothing: {status.kubelet_record_error}"
+        text = f"the kubelet's record cannot be used: {status.kubelet_record_error}"
         return Diagnosis(state, NodeReason.KUBELET_RECORD_UNREADABLE, text)
     return None
 

@@ -1,8 +1,8 @@
 """The kubelet's own record of what it gave to which container. Nobody else writes it; this agent only reads it.
 
 `kubelet_internal_checkpoint` lies beside the plugins' sockets (pkg/kubelet/cm/devicemanager: checkpoint/checkpoint.go,
-manager.go writeCheckpoint; of one form from 1.32 to 1.36). The kubelet replaces it after each Allocate of a container
-and after each device list from any plugin:
+manager.go writeCheckpoint). Its form was the same in all versions looked at, 1.32 to 1.36. The kubelet replaces it
+after each Allocate of a container and after each device list from any plugin:
 
     {"Data": {"PodDeviceEntries": [{"PodUID", "ContainerName", "ResourceName", "DeviceIDs": {"<NUMA node>": [ids]},
      "AllocResp": base64 of ContainerAllocateResponse}] or null, "RegisteredDevices": {...} or null}, "Checksum": n}
@@ -29,12 +29,12 @@ MAX_BYTES: Final = 256 * 1024 * 1024
 
 
 class RecordError(Exception):
-    """The record is there and tells nothing. The message says why, in one line."""
+    """The record is there and cannot be used. The message says why, in one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """Which file it is: a number of an inode comes again, so the time counts as well."""
+    """Which file it is. Inode numbers are used again, so the time counts as well."""
 
     inode: int
     mtime_ns: int

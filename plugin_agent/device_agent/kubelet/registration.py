@@ -1,9 +1,14 @@
 """Keeps each resource registered with the kubelet that runs now.
 
-It is level-triggered: whatever woke it, a resource is registered again if one of these is not true. Our socket exists.
-The kubelet's socket is the one that we registered with. One device stream is open. The kubelet has our devices (looked
-at now and then). The order is the kubelet's: serve first, because it dials back inside Register; end the old stream
-before registering again. The kubelet never asks for a registration.
+It is level-triggered: whatever woke it, a resource is registered again unless all of these hold:
+
+- our socket exists,
+- the kubelet's socket is the one that we registered with,
+- one device stream is open,
+- the kubelet has our devices, which is looked at now and then.
+
+The order is the kubelet's: serve first, because it dials back inside Register; end the old stream before registering
+again. The kubelet never asks for a registration.
 """
 
 import asyncio
@@ -307,7 +312,7 @@ class Registration:
             return RegistrationCause.SOCKET_REMOVED
         if not server.streams and server.streams_begun > self._streams_before:
             return RegistrationCause.STREAM_ENDED
-        if not server.streams and self._overdue() <= 0:
+        if not server.streams and self._stream_due() <= 0:
             return RegistrationCause.NO_STREAM
         if self._foreign:
             return None
@@ -317,13 +322,14 @@ class Registration:
             return RegistrationCause.OPTIONS_CHANGED
         return None
 
-    def _overdue(self) -> float:
+    def _stream_due(self) -> float:
+        """Seconds until the kubelet must have opened a stream; 0 or less: it is overdue."""
         return self._registered_at + self._settings.stream_wait - time.monotonic()
 
     def _delay(self, cause: RegistrationCause | None) -> float | None:
         """Seconds until the next attempt or look, 0 for now, None until woken."""
         if cause is None:
-            return None if self._server.streams else max(self._overdue(), 0.001)
+            return None if self._server.streams else max(self._stream_due(), 0.001)
         if self._directory.life is None:
             return None
         if self._directory.life != self._tried_life:
@@ -361,7 +367,7 @@ class Registration:
         Raises:
             RegistrationError: another plugin serves the resource.
         """
-        # a kubelet that starts may have forgotten what pods have: these ids must not be in the first list
+        # a kubelet that starts may have forgotten what pods have: these ids must not be Healthy in the first list
         await self._recorded()
         has = await self._allocatable() or {}
         foreign = has.get(self.resource, frozenset()) - {device.id for device in self._table.listed(self.resource)}

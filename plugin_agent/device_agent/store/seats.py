@@ -79,7 +79,7 @@ class Seats:
     def hold(self, wanted: Wanted) -> Taken:
         """Takes the locks for all of this, and frees all others. Returns what another agent has.
 
-        The locks of a device are taken all or none. Of a name that is taken, no device takes a lock.
+        The locks of a device are taken all or none. Devices of a taken name are not locked.
 
         Raises:
             SeatTakenError: this agent had no seat, because the disk gave no answer before.

@@ -94,7 +94,7 @@ class TableAnswers:
 
     @property
     def nameless(self) -> bool:
-        """Whether the record has grants of pods whose names are not known. A look at it after a List tells them."""
+        """Whether the record has grants of pods whose names are not known. Reading it again after a List gives them."""
         return any(not one.name for one in self._view.seen)
 
     def seen_grants(self) -> tuple[SeenGrant, ...]:
@@ -181,14 +181,14 @@ class TableAnswers:
         return found.places if found is not None else {}
 
     def offered(self, resource: str, ids: Sequence[str], *, at_least: int) -> Sequence[str]:
-        """Those of the ids that can be given out now, as the kubelet may not know yet. All if too few can."""
+        """The ids that can be given out now. The kubelet may not know it yet. All ids if fewer than `at_least` can."""
         found = self._lists.get(resource)
         if found is None:
             return ids
-        spent = granting.spent(ids, found.owners, self._usage)
-        if not found.unhealthy and not spent:
+        refused = granting.refusable(ids, found.owners, self._usage)
+        if not found.unhealthy and not refused:
             return ids
-        well = [i for i in ids if i not in found.unhealthy and i not in spent]
+        well = [i for i in ids if i not in found.unhealthy and i not in refused]
         return well if len(well) >= at_least else ids
 
     def affinity(self, resource: str) -> Affinity | None:

@@ -40,7 +40,7 @@ def wanted_soon(now: Wanted, units: Mapping[Key, Unit], entries: Mapping[str, Re
 class Contention:
     """What other live agents have of this agent's lists.
 
-    `before`: names that they had until now. The kubelet has no list of these from here.
+    `before`: names that they had before this change. This agent has sent the kubelet no list of them.
     """
 
     taken: Taken = NOTHING
@@ -65,7 +65,7 @@ class Contention:
         )
 
     def without_untold(self, ids: Mapping[Key, Ids], may_be_held: Callable[[str, str], bool]) -> Mapping[Key, Ids]:
-        """Without ids on their way out of names that another agent serves: the kubelet never had them from here."""
+        """Drops leaving ids of names that another agent serves: the kubelet never had them from this agent."""
         changed: dict[Key, Ids] = {}
         for key, own in ids.items():
             if own.leaving and key[0] in self.taken.names:

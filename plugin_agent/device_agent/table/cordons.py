@@ -32,8 +32,8 @@ class Cordon:
     """One cordon, as the node store keeps it.
 
     `config`: name of the DevicePluginConfig through which it was set. `id`: as in the inventory's spec, or `cordon[2]`
-    for a rule of the configuration. `hardware`: the sysfs paths that it means. The first item of a file has no id: it
-    ends what files of earlier objects of that name say.
+    for a rule of the configuration. `hardware`: the sysfs paths that it means. The first item of a file has no id. It
+    marks the start of a newer file: items of older files of the same object name no longer count.
     """
 
     config: str
@@ -85,7 +85,7 @@ class Cordons:
         """As `spec.cordoned` of an inventory that is created anew."""
         return tuple(InventoryCordon(cordon.id, cordon.reason) for cordon in self.own)
 
-    def ordered(self, items: Iterable[InventoryCordon]) -> "Cordons":
+    def as_read(self, items: Iterable[InventoryCordon]) -> "Cordons":
         """The cordons after the inventory was read. The paths of those that stay are kept."""
         known = {cordon.id: cordon.hardware for cordon in self.own}
         own = tuple(Cordon(self.config, i.id, i.reason, known.get(i.id, ())) for i in items)

@@ -107,7 +107,7 @@ class DeviceTable(TableAnswers):
         return self._settle(now=now, wall=wall)
 
     def apply_taken(self, taken: Taken, *, now: float, wall: datetime) -> frozenset[str]:
-        """What other live agents of the node have of what this one wants."""
+        """Which of the wanted locks other live agents hold."""
         self._contention = Contention(taken, before=self._contention.taken.names)
         return self._settle(now=now, wall=wall)
 
@@ -138,7 +138,7 @@ class DeviceTable(TableAnswers):
 
     def apply_cordons(self, cordoned: Iterable[InventoryCordon], *, now: float, wall: datetime) -> frozenset[str]:
         """`spec.cordoned` of the inventory, as it was read last."""
-        self._cordons = self._cordons.ordered(cordoned)
+        self._cordons = self._cordons.as_read(cordoned)
         return self._settle(now=now, wall=wall)
 
     def restore_cordons(self, kept: Iterable[Cordon], *, now: float, wall: datetime) -> frozenset[str]:

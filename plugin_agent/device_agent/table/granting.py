@@ -57,12 +57,12 @@ def _overused(row: ListRow, ids: Collection[str], usage: Usage) -> bool:
 
 
 def _used(row: ListRow, usage: Usage) -> set[str]:
-    """The device's ids, those on their way out too, that may be in use."""
+    """The device's ids that may be in use, those on their way out included."""
     name = row.device.unit.resource
     return {i for i in (*row.ids.current, *row.ids.leaving) if usage.busy(name, i)}
 
 
-def spent(ids: Sequence[str], owners: Mapping[str, ListRow], usage: Usage) -> frozenset[str]:
+def refusable(ids: Sequence[str], owners: Mapping[str, ListRow], usage: Usage) -> frozenset[str]:
     """Those of the ids that would be refused, because former replicas of their devices are in use.
 
     `ids`: free ones, as the kubelet sees it. We may learn later than the kubelet that an id is free.

@@ -49,7 +49,7 @@ class Grant:
 
 
 class Granted(NamedTuple):
-    """The device behind an id, which of its replicas the id is, and the boot that its nodes' numbers are of."""
+    """The device behind an id, which of its replicas the id is, and the boot in which its node numbers are valid."""
 
     device: GrantedDevice
     replica: int
@@ -91,8 +91,9 @@ class Grants:
 class SeenGrant:
     """A grant with the pod's name, as far as a List has told it; both '' otherwise.
 
-    `devices`: of a grant without a note, which of our devices it was found to have, with the numbers of `boot`. That is
-    kept: device nodes may be numbered anew while the pod runs. `lost`: the kubelet has forgotten it (`forgotten`).
+    `devices`: for a grant without a note, our devices that were found in it, with node numbers as of `boot`. They are
+    stored, because device nodes may be numbered anew while the pod runs. `lost`: the kubelet has forgotten the grant
+    (`forgotten`).
     """
 
     grant: Grant

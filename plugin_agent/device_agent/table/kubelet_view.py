@@ -20,7 +20,7 @@ class Reading:
     """One look at the kubelet's record, begun at `begun` (monotonic seconds).
 
     `resent`: when one of our lists was last sent. `life`: of the kubelet, `started`: when that began.
-    `problem`: why the record tells nothing, or ''.
+    `problem`: why the record cannot be used, or ''.
     """
 
     grants: tuple[Grant, ...] = ()
@@ -33,13 +33,18 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class KubeletView:
-    """`usage`: what is or may be in use. `seen`: its grants with the names of their pods, for the node store.
+    """What is in use, and since when that is known. A life is one run of the kubelet.
 
-    `life`: of the kubelet whose record was read last, `begun`: the first look at it, `started`: when that
-    kubelet did; `suspected`: of one whose record
-    tells nothing. `missing`: grants of an earlier life that the record does not have; those whose pod runs on are
-    `usage.lost`. `heard`: what other objects' agents knew when this one started. `kept`: ids that the kubelet keeps for
-    pods that are gone -> the pod. `appeared`: `Grant.where` -> when the record was first read with it.
+    `usage`: what is or may be in use.
+    `seen`: its grants with the names of their pods, for the node store.
+    `life`: the run of the kubelet whose record was read last.
+    `suspected`: a run whose record could not be used.
+    `begun`: when that record was first read.
+    `started`: when that run began.
+    `missing`: grants of an earlier life that the record does not have. Those whose pod runs on are `usage.lost`.
+    `heard`: what other objects' agents knew when this one started.
+    `kept`: ids that the kubelet keeps for pods that are gone -> the pod.
+    `appeared`: `Grant.where` -> when the record was first read with it.
     """
 
     usage: Usage = Usage()
@@ -119,7 +124,9 @@ class KubeletView:
         return replace(self, seen=seen)
 
     def settled(self) -> "KubeletView":
-        """List, one of our lists and the record have followed each other. What is still there, the kubelet keeps."""
+        """A List, then one of our lists, then the record: done in this order. Ids of ended pods that are still in the
+        record are kept by the kubelet for good.
+        """
         usage = self.usage
         if not usage.known or usage.problem:
             return self
@@ -145,7 +152,7 @@ class KubeletView:
         return replace(self, usage=replace(usage, names=_names(seen)))
 
     def _unreadable(self, reading: Reading) -> "KubeletView":
-        """The record tells nothing. A kubelet that starts with it may have forgotten everything."""
+        """The record cannot be used. A kubelet that starts with it may have forgotten everything."""
         usage = self.usage.unreadable(reading.problem)
         if reading.life != self.suspected:
             known = (*self.missing, *self.seen, *(self.heard if self.life is None else ()))

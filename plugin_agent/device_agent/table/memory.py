@@ -49,7 +49,7 @@ class HealthMemory:
 
 
 class _Kept(Generic[T]):
-    """What the table gives anew after each change: the revision is counted here."""
+    """Items that the table makes anew after a change. This class counts the changes."""
 
     def __init__(self, table: DeviceTable, *, changed: Changed) -> None:
         self._table = table
@@ -83,7 +83,7 @@ class GrantMemory(_Kept[SeenGrant]):
         self._changed(self._table.restore_grants(own, now=now, wall=wall))
 
     def learn(self, others: tuple[SeenGrant, ...], *, now: float, wall: datetime) -> None:
-        """What other objects' agents have found out of grants. The grants themselves are in the record."""
+        """What other objects' agents have found in grants without a note. The grants themselves are in the record."""
         self._changed(self._table.learn_grants(others, now=now, wall=wall))
 
 

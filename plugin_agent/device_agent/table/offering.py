@@ -115,7 +115,7 @@ class Judgement:
     def _having(self, name: str, ids: Iterable[str]) -> str:
         """For an admin: who has ids that the kubelet takes for free, and what to do."""
         who = ", ".join(sorted({who for i in ids for who in self.usage.forgotten_holders(name, i)}))
-        return f"{who} has it; delete the pod, its successor is known to the kubelet"
+        return f"{who} has it; delete the pod; the kubelet will know the new one"
 
     def _kept_back(self, key: Key, ids: Ids) -> tuple[frozenset[str], str]:
         """Free ids that are not offered, one for each id on its way out that may be in use; and why, if these are all.

@@ -1,6 +1,6 @@
 """When an id may leave a list. Pure.
 
-An id that may be allocated must never be dropped: kubelets from 1.34 on dereference the missing entry
+An id that may be allocated must never be dropped: kubelets from 1.34 on dereference the missing entry, and crash
 (pkg/kubelet/cm/devicemanager: manager.go after Allocate, topology_hints.go after a restart). So an id leaves in two
 steps. First the kubelet is told that it is Unhealthy. Then it is dropped when a List begun later, and the kubelet's
 record, show it free (`usage`).

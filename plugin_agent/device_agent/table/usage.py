@@ -7,7 +7,7 @@ The device plugin API has no release call, so "free" is a conclusion. In use is 
 - The record has ids of ended pods until somebody's device list is sent after a List. The kubelet copies its state
   before it takes the lock for writing, so an older copy may be the last written for a moment (devicemanager/manager.go,
   writeCheckpoint).
-- A pod that is rejected for another resource leaves its ids in the kubelet's memory alone.
+- A pod that is rejected for another resource leaves its ids only in the kubelet's memory.
 
 So an id is free when a List lacks it, and the record, read at least SETTLE_SECONDS later, lacks it too. For an id that
 has never appeared, one of our lists must have been sent in between: the kubelet writes its record after each. After a
@@ -40,8 +40,8 @@ _NO_GRANTS: Final = Grants()
 class Doubt(NamedTuple):
     """An id that neither List nor record shows, and that may still be in use. Times are monotonic seconds.
 
-    `last`: when it was handed out, or last shown. `shown`: it has been in List or record. `granted`: the device, of an
-    id that this process handed out. `lacking`: when the first List without it was begun, of those after `last`.
+    `last`: when it was handed out, or last shown. `shown`: it has been in List or record. `granted`: its device, if
+    this process handed it out. `lacking`: start of the first List after `last` that does not show the id.
     """
 
     last: float
@@ -102,7 +102,7 @@ class Usage:
         return after.with_doubts(doubts, read=at, resent=resent).keeping(before)
 
     def unreadable(self, problem: str) -> "Usage":
-        """The record is there and tells nothing. What it told last counts until it can be read again."""
+        """The record is there and cannot be used. What it said last counts until it can be read again."""
         return replace(self, problem=problem) if problem != self.problem else self
 
     def restored(self, grants: Grants) -> "Usage":
@@ -137,7 +137,9 @@ class Usage:
         return self if left == self.doubts else replace(self, doubts=left)
 
     def keeping(self, before: tuple[Grant, ...]) -> "Usage":
-        """`before`: grants of the record until now."""
+        """With `past` set: grants that left the record, of ids that are not free yet. `before`: the record's grants
+        before this reading.
+        """
         there, left = self.grants.by_key, (*self.past.all, *before)
         kept = tuple(
             grant
