@@ -2,7 +2,7 @@
 
 Exports: `model` (Pool, Spec), `parsing` (JSON to Spec, or every problem), `placement` (nodes of each pool),
 `acceptance` (may this generation be in force), and by subject `agent_settings`, `scheduling`, `driver_access`,
-`caveats`, `catalogue`.
+`caveats`, `catalogue`, `wording` (texts for people).
 
 Imports `device_agent.contract` and the exceptions of `runtime.errors`, nothing else of the operator.
 """

@@ -76,7 +76,9 @@ def transitions(old: ConfigStatus, new: ConfigStatus) -> tuple[Notice, ...]:
 
 
 def _needs_none(condition: ConfigCondition, *, earlier: ConfigCondition | None, new: ConfigStatus) -> bool:
-    """Whether another Event tells it: Degraded that a rollout is halted, Accepted and Ready that an object starts."""
+    """Whether another Event already says it. Degraded has an Event for a halted rollout; Accepted and Ready have Events
+    for a new object.
+    """
     if condition.type == ConditionType.PROGRESSING:
         return earlier is None or condition.reason == ConditionReason.HALTED
     if condition.type == ConditionType.READY and condition.status is ConditionStatus.FALSE and earlier is None:

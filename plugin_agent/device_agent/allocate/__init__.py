@@ -1,5 +1,5 @@
 """What a container gets: the best set of devices, and the content of an Allocate answer. Pure.
 
-Exports: `preferred`, `topology` (how near two devices are), `answer`.
+Exports: `preferred`, `topology` (how near two devices are), `answer`, `grant` (the note in an answer).
 May import health, select and what is below them; it does no I/O and has no clock.
 """

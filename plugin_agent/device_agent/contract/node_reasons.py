@@ -17,7 +17,11 @@ class NodeState(Word):
         "Failed",
         "The agent's pod cannot start, or ends repeatedly: kubectl logs -n device-operator POD --previous.",
     )
-    NO_DEVICES = "NoDevices", "The agent runs, but the node has no device to serve. This is not a fault."
+    NO_DEVICES = (
+        "NoDevices",
+        "The agent runs, but the node has no device to serve. This is a fault only if the reason names one, such as "
+        "DriverUnavailable.",
+    )
 
 
 class NodeReason(Word):
@@ -125,8 +129,8 @@ class NodeReason(Word):
     KUBELET_RECORD_UNREADABLE = (
         "KubeletRecordUnreadable",
         "The kubelet's record of what it gave to pods (kubelet_internal_checkpoint) cannot be read, or has a form that "
-        "this agent does not know. Devices are served by PodResources and what was seen last. Use a release that "
-        "supports the node's Kubernetes version, or look at the node's disk.",
+        "this agent does not know. Until then the agent relies on PodResources and on the last record it read. Use a "
+        "release that supports the node's Kubernetes version, or look at the node's disk.",
     )
     KUBELET_KEEPS = (
         "KubeletKeeps",

@@ -82,7 +82,7 @@ class Seats:
         The locks of a device are taken all or none. Devices of a taken name are not locked.
 
         Raises:
-            SeatTakenError: this agent had no seat, because the disk gave no answer before.
+            SeatTakenError: this agent serves without a seat, because the disk gave no answer; another agent has it now.
         """
         same_files = self._prepare()
         if self._last is not None and not self._last[1] and wanted == self._last[0] and same_files:

@@ -60,7 +60,7 @@ def test_a_resource_says_what_a_container_may_ask_for_by_the_spec_in_force():
 
 
 def test_devices_of_a_node_whose_agent_is_gone_are_known_and_not_healthy():
-    found = status(nodes=(node(),), pods=(pod(ready=False, ready_since=ago(100)),), inventories=(inventory(),))
+    found = status(nodes=(node(),), pods=(pod(ready=False, ready_changed_at=ago(100)),), inventories=(inventory(),))
     assert found["summary"] == {
         "nodes": "0/1",
         "devices": "0/1",
@@ -182,8 +182,8 @@ def test_devices_omitted_from_a_list_are_still_counted():
     assert only["message"].startswith("100 of 2000 devices Unhealthy: a (Missing)")
     assert conditions(found)["Degraded"] == ("True", "DevicesUnhealthy")
     degraded = message(found, "Degraded")
-    assert "100 devices Unhealthy on node node-1: Missing 1; 99 of them are not listed" in degraded
-    assert "300 devices Unknown on node node-1: NoAnswer 1; 299 of them are not listed" in degraded
+    assert "100 devices Unhealthy on node node-1: Missing (1); 99 of them are not listed" in degraded
+    assert "300 devices Unknown on node node-1: NoAnswer (1); 299 of them are not listed" in degraded
 
 
 def test_broken_devices_of_an_empty_cut_list_are_still_reported():
