@@ -1,9 +1,9 @@
 """Measures the operator against its budgets (docs of the budgets: the table that this prints).
 
-bench_operator.py [--json FILE] [--nodes N] [--without NAME]...     NAME: import fleet
+bench_operator.py [--json FILE] [--nodes N...] [--without NAME]...     NAME: import fleet
 Exit status 1 when a budget is exceeded or a part could not be measured. The fleet has N nodes
-with the images, labels and conditions of real ones. Each node has an agent pod and an inventory of 8 devices. The
-fleet has a kube-apiserver and etcd of its own.
+with the images, labels and conditions of real ones. Each node has an agent pod and an inventory of 8 devices. With
+several N it grows. The fleet has a kube-apiserver and etcd of its own.
 """
 
 import asyncio
@@ -13,31 +13,30 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cluster"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "operator"))
 
-from device_operator.cluster.client import ApiError, ApiResource, Client, Object, _Request
-from device_operator.cluster.connection import connect
+import fleet
+from device_operator.cluster.client import ApiError, Object
+from device_operator.render.manifests import ANNOTATION_CONFIG_HASH
+from fleet import DEVICES, NAME, RESOURCE
 from kubeapi import CONFIGS, NAMESPACE, Kube, Owned, both, condition, config, eventually, pool
 from localcluster import Cluster, LocalClusterError, Profile, places
 from measuring import Result, measure, parser
 from operator_process import OperatorProcess
 
-NODES = ApiResource("", "v1", "nodes")
-PODS = ApiResource("", "v1", "pods", NAMESPACE)
-INVENTORIES = ApiResource("device-operator.io", "v1alpha1", "nodedeviceinventories")
-NAME, RESOURCE, DEVICES = "fleet", "example.com/dev", 8
-AT_ONCE = 24
-STAMP = "2026-01-01T00:00:00Z"
-_MERGE = "application/merge-patch+json"
+MEMORY = {5000: 150, 10_000: 250}
+"""Nodes -> the most MiB. Other fleets are measured, not judged."""
+MINUTE = 60.0
+_WRITES = ("create", "patch", "update", "delete")
 
 
-def measure_import(_: int) -> list[Result]:
+def measure_import(_: Sequence[int]) -> list[Result]:
     """All that `run` imports, in a process of its own."""
     code = "import time, sys; t = time.perf_counter(); from device_operator import app; print(time.perf_counter() - t)"
     read = "; print(*[l.split()[1] for l in open('/proc/self/status') if l.startswith('VmRSS')])"
@@ -53,17 +52,17 @@ def measure_import(_: int) -> list[Result]:
     return [Result("import: memory", rss / 1024, "MiB", 75), Result("import: time", seconds, "s")]
 
 
-def measure_fleet(nodes: int) -> list[Result]:
+def measure_fleet(sizes: Sequence[int]) -> list[Result]:
     cluster = Cluster(Profile(name="bench-operator", nodes=0, control_plane_only=True, controller_manager=False))
     cluster.clean()
     cluster.up()
     try:
-        return _fleet(cluster, nodes)
+        return _fleet(cluster, sizes)
     finally:
         cluster.clean()
 
 
-def _fleet(cluster: Cluster, nodes: int) -> list[Result]:
+def _fleet(cluster: Cluster, sizes: Sequence[int]) -> list[Result]:
     cluster.kubectl("create", "namespace", NAMESPACE)
     cluster.kubectl("create", "serviceaccount", "default", "-n", NAMESPACE)
     cluster.kubectl("apply", "-f", str(places.CHECKOUT / "crds"))
@@ -79,18 +78,29 @@ def _fleet(cluster: Cluster, nodes: int) -> list[Result]:
             template = _daemonset(kube)
         finally:
             operator.end()
-        began = time.monotonic()
-        asyncio.run(_populate(cluster.kubeconfig, template, nodes))
-        print(f"  {nodes} nodes, pods and inventories written in {time.monotonic() - began:.0f} s", flush=True)
-        operator = start()
-        try:
-            return _measure(operator, kube, cluster.kubeconfig, nodes)
-        except AssertionError:
-            print(operator.text[-4000:], file=sys.stderr)
-            raise
-        finally:
-            operator.end()
-            kube.close()
+        results: list[Result] = []
+        for before, nodes in pairwise((0, *sorted(sizes))):
+            began = time.monotonic()
+            asyncio.run(fleet.populate(cluster.kubeconfig, template, range(before, nodes)))
+            print(
+                f"  {nodes - before} nodes, pods and inventories written in {time.monotonic() - began:.0f} s",
+                flush=True,
+            )
+            results += _measured(start, kube, cluster.kubeconfig, nodes)
+            template = _daemonset(kube)
+        kube.close()
+        return results
+
+
+def _measured(start: Callable[[], OperatorProcess], kube: Kube, kubeconfig: Path, nodes: int) -> list[Result]:
+    operator = start()
+    try:
+        return _measure(operator, kube, kubeconfig, nodes)
+    except AssertionError:
+        print(operator.text[-4000:], file=sys.stderr)
+        raise
+    finally:
+        operator.end()
 
 
 def _starter(cluster: Cluster, log: Path) -> Callable[[], OperatorProcess]:
@@ -124,33 +134,97 @@ def _measure(operator: OperatorProcess, kube: Kube, kubeconfig: Path, nodes: int
     settled, peak = _memory(operator)
     passes, seconds = _passes(operator)
 
-    # every agent tells of a holder within some seconds: a busy cluster, or the end of an outage
-    before_cpu, before = _cpu(operator), _passes(operator)
-    written = operator.metric("api_requests_total", verb="patch", resource="devicepluginconfigs")
+    results = [
+        Result(f"{nodes}: start to caches complete", read, "s"),
+        Result(f"{nodes}: start to the right status", told, "s"),
+        Result(f"{nodes}: first passes, mean of a full pass", seconds / passes, "s"),
+        *_holders(operator, kube, kubeconfig, nodes),
+        *_edit(operator, kube, kubeconfig, nodes),
+        *_quiet(operator, kubeconfig, nodes),
+    ]
+    end_settled, end_peak = _memory(operator)
+    size = len(json.dumps(kube.get(f"{CONFIGS}/{NAME}")["status"], separators=(",", ":"))) / 1024
+    return [
+        Result(f"{nodes}: memory, settled", max(settled, end_settled), "MiB", MEMORY.get(nodes)),
+        Result(f"{nodes}: memory, peak", max(peak, end_peak), "MiB"),
+        *results,
+        Result(f"{nodes}: status, of at most 384 KiB", size, "KiB"),
+    ]
+
+
+def _holders(operator: OperatorProcess, kube: Kube, kubeconfig: Path, nodes: int) -> list[Result]:
+    """Every agent reports a holder within some seconds: a busy cluster, or the end of an outage."""
+    cpu, before, written = _cpu(operator), _passes(operator), _writes(operator)
     began = time.monotonic()
-    asyncio.run(_hold(kubeconfig, nodes))
+    asyncio.run(fleet.hold(kubeconfig, nodes))
     eventually("the holders are counted", lambda: kube.get(f"{CONFIGS}/{NAME}")["status"]["summary"]["allocated"] == nodes,
                seconds=300)  # fmt: skip
     storm = time.monotonic() - began
     _rest(operator)
-    cpu, after = _cpu(operator) - before_cpu, _passes(operator)
-    writes = operator.metric("api_requests_total", verb="patch", resource="devicepluginconfigs") - written
-    end_settled, end_peak = _memory(operator)
+    after = _passes(operator)
     each = (after[1] - before[1]) / max(1, after[0] - before[0])
-    size = len(json.dumps(status, separators=(",", ":"))) / 1024
     return [
-        Result(f"{nodes} nodes: memory, settled", max(settled, end_settled), "MiB", 150 * max(nodes, 5000) / 5000),
-        Result(f"{nodes} nodes: memory, peak", max(peak, end_peak), "MiB"),
-        Result("start to caches complete", read, "s"),
-        Result("start to the right status", told, "s"),
-        Result("first passes: mean of a full pass", seconds / passes, "s"),
-        Result("every inventory changes: until told", storm, "s"),
-        Result("every inventory changes: processor", cpu, "s"),
-        Result("every inventory changes: passes", after[0] - before[0], ""),
-        Result("every inventory changes: mean of a full pass", each, "s"),
-        Result("every inventory changes: status writes", writes, ""),
-        Result("status, of at most 384 KiB", size, "KiB"),
+        Result(f"{nodes}: every inventory changes, until told", storm, "s"),
+        Result(f"{nodes}: every inventory changes, processor", _cpu(operator) - cpu, "s"),
+        Result(f"{nodes}: every inventory changes, mean of a full pass", each, "s"),
+        Result(f"{nodes}: every inventory changes, writes", _writes(operator) - written, ""),
     ]
+
+
+def _edit(operator: OperatorProcess, kube: Kube, kubeconfig: Path, nodes: int) -> list[Result]:
+    """An edit, to the last node's new hash. The bench plays kubelets and agents; its own time is told apart."""
+    was = _daemonset(kube)["metadata"]["annotations"][ANNOTATION_CONFIG_HASH]
+    spec = kube.get(f"{CONFIGS}/{NAME}")["spec"]
+    seconds = spec["resources"][0].get("health", {}).get("removalGraceSeconds", 60) + 1
+    spec["resources"][0]["health"] = {"removalGraceSeconds": seconds}
+    written, began = _writes(operator), time.monotonic()
+    kube.patch(f"{CONFIGS}/{NAME}", {"spec": spec})
+
+    def hashed() -> str:
+        found = str(_daemonset(kube)["metadata"]["annotations"][ANNOTATION_CONFIG_HASH])
+        return found if found != was else ""
+
+    config_hash = eventually("the DaemonSet with the new hash", hashed, seconds=120)
+    rendered = time.monotonic() - began
+    asyncio.run(fleet.configure(kubeconfig, nodes, config_hash))
+    reported = time.monotonic()
+
+    def updated() -> bool:
+        pools = kube.get(f"{CONFIGS}/{NAME}")["status"]["pools"]
+        return pools[0]["configHash"] == config_hash and pools[0]["nodes"]["updated"] == nodes
+
+    eventually("every node updated", updated, seconds=120)
+    told = time.monotonic() - reported
+    _rest(operator)
+    return [
+        Result(f"{nodes}: edit to the DaemonSet's new hash", rendered, "s"),
+        Result(f"{nodes}: last node's new hash to the status", told, "s"),
+        Result(f"{nodes}: edit to the last node's new hash, the bench's agents included", reported + told - began, "s"),
+        Result(f"{nodes}: edit, writes", _writes(operator) - written, ""),
+    ]
+
+
+def _quiet(operator: OperatorProcess, kubeconfig: Path, nodes: int) -> list[Result]:
+    """Two minutes: nothing changes, then one inventory of a hundred does. Renewals of the lease are not counted."""
+    _rest(operator)
+    cpu, written = _cpu(operator), _writes(operator)
+    time.sleep(MINUTE)
+    idle, quiet = _cpu(operator) - cpu, _writes(operator) - written
+    cpu, written = _cpu(operator), _writes(operator)
+    began = time.monotonic()
+    asyncio.run(fleet.change(kubeconfig, nodes, share=0.01, seconds=MINUTE))
+    time.sleep(max(0.0, began + MINUTE - time.monotonic()))
+    return [
+        Result(f"{nodes}: quiet, writes in a minute", quiet, ""),
+        Result(f"{nodes}: quiet, processor in a minute", idle, "s"),
+        Result(f"{nodes}: 1 % of the nodes change, writes in a minute", _writes(operator) - written, ""),
+        Result(f"{nodes}: 1 % of the nodes change, processor in a minute", _cpu(operator) - cpu, "s"),
+    ]
+
+
+def _writes(operator: OperatorProcess) -> float:
+    every = sum(operator.metric("api_requests_total", verb=verb) for verb in _WRITES)
+    return every - sum(operator.metric("api_requests_total", verb=verb, resource="leases") for verb in _WRITES)
 
 
 def _rest(operator: OperatorProcess) -> None:
@@ -191,116 +265,12 @@ def _daemonset(kube: Kube) -> Object:
     return both(lookup, NAME)[1]
 
 
-async def _populate(kubeconfig: Path, daemonset: Object, nodes: int) -> None:
-    async with Client(await connect(kubeconfig=str(kubeconfig))) as client:
-        await _all((_node, client, n, daemonset) for n in range(nodes))
-
-
-async def _hold(kubeconfig: Path, nodes: int) -> None:
-    async with Client(await connect(kubeconfig=str(kubeconfig))) as client:
-        await _all((_report, client, n, "", 1) for n in range(nodes))
-
-
-async def _all(calls: Iterable[tuple[Any, ...]]) -> None:
-    waiting = iter(list(calls))
-
-    async def worker() -> None:
-        for function, *arguments in waiting:
-            await function(*arguments)
-
-    await asyncio.gather(*(worker() for _ in range(AT_ONCE)))
-
-
-async def _node(client: Client, n: int, daemonset: Object) -> None:
-    name = f"node-{n:05}.cluster.example.com"
-    await client.create(NODES, _node_body(name, n))
-    template, owner = daemonset["spec"]["template"]["metadata"], daemonset["metadata"]["ownerReferences"][0]
-    pod = f"{daemonset['metadata']['name']}-{n:05}"
-    spec = {"nodeName": name, "automountServiceAccountToken": False, "priorityClassName": "system-node-critical"}
-    await client.create(
-        PODS,
-        {
-            "metadata": {"name": pod, "labels": template["labels"], "annotations": template["annotations"]},
-            "spec": {**spec, "containers": [{"name": "agent", "image": "example.com/agent:1"}]},
-        },
-    )
-    state = {"name": "agent", "ready": True, "restartCount": 0, "image": "a", "imageID": "b"}
-    running = {**state, "state": {"running": {"startedAt": STAMP}}}
-    conditions = [{"type": t, "status": "True", "lastTransitionTime": STAMP} for t in ("PodScheduled", "Ready")]
-    status = {"phase": "Running", "conditions": conditions, "containerStatuses": [running]}
-    await _patch_status(client, PODS, pod, status)
-    await client.create(
-        INVENTORIES,
-        {
-            "apiVersion": "device-operator.io/v1alpha1",
-            "kind": "NodeDeviceInventory",
-            "metadata": {"name": f"{NAME}.{name}", "ownerReferences": [owner]},
-            "spec": {"nodeName": name, "configName": NAME},
-        },
-    )
-    await _report(client, n, daemonset["metadata"]["annotations"]["device-operator.io/config-hash"], 0)
-
-
-def _node_body(name: str, n: int) -> Object:
-    labels = {f"feature.node.kubernetes.io/cpu-feature-{i:02}": "true" for i in range(24)}
-    labels |= {"kubernetes.io/os": "linux", "kubernetes.io/hostname": name, "fleet": "yes"}
-    labels |= {"topology.kubernetes.io/zone": f"zone-{n % 6}", "node.kubernetes.io/instance-type": f"type-{n % 12}"}
-    images = [
-        {"names": [f"registry.example.com/team/{i:02}@sha256:{i:064}", f"registry.example.com/team/{i:02}:v1.2.3"],
-         "sizeBytes": 10**8 + i}
-        for i in range(50)
-    ]  # fmt: skip
-    kinds = ("MemoryPressure", "DiskPressure", "PIDPressure", "Ready")
-    conditions = [
-        {"type": kind, "status": str(kind == "Ready"), "reason": "Kubelet", "message": f"{kind} is judged by the kubelet",
-         "lastHeartbeatTime": STAMP, "lastTransitionTime": STAMP}
-        for kind in kinds
-    ]  # fmt: skip
-    return {
-        "metadata": {"name": name, "labels": labels},
-        "spec": {"podCIDR": f"10.{n // 250}.{n % 250}.0/24"},
-        "status": {"conditions": conditions, "images": images},
-    }
-
-
-async def _report(client: Client, n: int, config_hash: str, allocated: int) -> None:
-    name = f"{NAME}.node-{n:05}.cluster.example.com"
-    ids = [f"0000:{0x10 + i:02x}:00.0" for i in range(DEVICES)]
-    held = {"allocatedTo": [{"namespace": "training", "pod": f"trainer-{n}", "container": "main"}]}
-    devices = [
-        {
-            "id": device, "resource": RESOURCE, "health": "Healthy", "identity": "Stable", "numaNode": i % 2,
-            "attributes": {"pci.vendor": "10de", "pci.device": "20b0", "driver": "example", "numaNode": str(i % 2)},
-            "nodes": [f"/dev/example{i}"], **(held if i < allocated else {}),
-        }
-        for i, device in enumerate(ids)
-    ]  # fmt: skip
-    counts = {"devices": DEVICES, "healthy": DEVICES, "capacity": DEVICES, "allocated": allocated}
-    status = {
-        "resources": [{"name": RESOURCE, "entry": RESOURCE, "registered": True, **counts}],
-        "devices": devices,
-        "podResources": "Available",
-        "lastHeartbeatTime": STAMP,
-    }
-    if config_hash:
-        status |= {"poolName": "edge", "agentVersion": "0.1.0", "observedConfigHash": config_hash}
-    await _patch_status(client, INVENTORIES, name, status)
-
-
-async def _patch_status(client: Client, resource: ApiResource, name: str, status: Object) -> None:
-    path = resource.path(name, subresource="status")
-    # the product itself has no use for this request
-    body: Object = {"status": status}
-    request = _Request(verb="patch", method="PATCH", resource=resource, path=path, body=body, content=_MERGE)
-    await client._call(request)
-
-
-PARTS: dict[str, Callable[[int], list[Result]]] = {"import": measure_import, "fleet": measure_fleet}
+PARTS: dict[str, Callable[[Sequence[int]], list[Result]]] = {"import": measure_import, "fleet": measure_fleet}
 
 
 def main() -> int:
     made = parser(__doc__, program="operator", parts=PARTS)
-    made.add_argument("--nodes", type=int, default=5000, help="default: %(default)s")
+    made.add_argument("--nodes", type=int, nargs="+", default=list(MEMORY), help="default: %(default)s")
     options = made.parse_args()
     parts = {name: partial(part, options.nodes) for name, part in PARTS.items()}
     failures = (ApiError, AssertionError, LocalClusterError, OSError, subprocess.SubprocessError)
