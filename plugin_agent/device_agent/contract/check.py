@@ -33,8 +33,7 @@ MAX_PATH = 512
 UNIT_NODE = "node"
 """`unit: node`: all selected devices of a node together are one device."""
 
-_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_PERMISSIONS = re.compile(r"r?w?m?")
+_ENV_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 
 
 def problems(document: Document, *, path: str = "spec.resources") -> tuple[str, ...]:
@@ -50,8 +49,7 @@ def problems(document: Document, *, path: str = "spec.resources") -> tuple[str, 
             )
         first.setdefault(resource.name, index)
         found += _resource(resource, where)
-    found += _cordon(document)
-    return tuple(found)
+    return (*found, *_cordon(document))
 
 
 def sources_of(resource: Resource) -> frozenset[str]:
@@ -294,7 +292,7 @@ def _device_node(node: DeviceNode, resource: Resource, at: str) -> Iterator[str]
     if bool(node.own) == bool(node.host_path):
         yield f"{at}: give either own (the device's own nodes, a glob below /dev) or hostPath (a companion), not both"
         return
-    if not node.permissions or not _PERMISSIONS.fullmatch(node.permissions):
+    if not node.permissions or not re.fullmatch("r?w?m?", node.permissions):
         yield f"{at}.permissions: {node.permissions!r} must be one or more of r, w, m in this order, such as rw"
     if node.own:
         yield from _glob_below_dev(node.own, f"{at}.own")
@@ -317,7 +315,7 @@ def _device_node(node: DeviceNode, resource: Resource, at: str) -> Iterator[str]
                 "set sharing.maxPerContainer: 1, or a placeholder such as {position} in the path"
             )
     env = _parsed(node.env)
-    if node.env and env and not _ENV_NAME.fullmatch("0".join(env.parts[::2])):
+    if node.env and env and not re.fullmatch(_ENV_NAME, "0".join(env.parts[::2])):
         yield f"{at}.env: {node.env!r} is no name of an environment variable"
 
 
@@ -337,7 +335,7 @@ def _mount(mount: Mount, at: str) -> Iterator[str]:
 def _env(entries: tuple[Env, ...], at: str) -> Iterator[str]:
     for i, env in enumerate(entries):
         template = _parsed(env.name)
-        if template and not _ENV_NAME.fullmatch("0".join(template.parts[::2])):
+        if template and not re.fullmatch(_ENV_NAME, "0".join(template.parts[::2])):
             yield f"{at}[{i}].name: {env.name!r} is no name of an environment variable"
         if any(count < 1 for count in env.counts):
             yield f"{at}[{i}].counts: must be 1 or more"
