@@ -298,7 +298,7 @@ class Reconciler:
         moments = [settles_at(node, settings.status) for node in observed.nodes if node.name in ours]
         stale = timedelta(seconds=settings.status.pod_stale)
         for pod in observed.pods:
-            moments += (pod.created + stale, (pod.ready_since or pod.created) + stale)
+            moments += (pod.created + stale, (pod.ready_changed_at or pod.created) + stale)
         silent = timedelta(seconds=settings.status.heartbeat_stale)
         moments += (inventory.heartbeat_seen + silent for inventory in observed.inventories)
         settle = timedelta(seconds=settings.status.settle)

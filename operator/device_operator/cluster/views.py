@@ -73,7 +73,7 @@ def node(raw: Object, _: NodeView | None) -> NodeView:
             _taint(t["key"], t.get("value", ""), t["effect"]) for t in spec.get("taints", ()) if "effect" in t
         ),
         ready=ready.get("status") == "True",
-        ready_since=moment(ready.get("lastTransitionTime")),
+        ready_changed_at=moment(ready.get("lastTransitionTime")),
         why_not_ready=_why_not_ready(ready),
         deleting="deletionTimestamp" in meta,
     )
@@ -149,7 +149,7 @@ def pod(raw: Object, _: PodView | None) -> PodView:
         created=moment(meta.get("creationTimestamp")) or _EPOCH,
         phase=intern(status.get("phase", "Pending")),
         ready=ready.get("status") == "True",
-        ready_since=moment(ready.get("lastTransitionTime")),
+        ready_changed_at=moment(ready.get("lastTransitionTime")),
         deleting="deletionTimestamp" in meta,
         template_hash=intern(meta.get("annotations", {}).get(ANNOTATION_TEMPLATE, "")),
         waiting_reason=intern(waiting.get("reason", "")),

@@ -15,7 +15,7 @@ from device_operator.spec.wording import name_nodes, name_some
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeView:
-    """`ready_since`: last transition of the condition Ready; None if the node never reported it.
+    """`ready_changed_at`: last transition of the condition Ready; None if the node never reported it.
 
     `why_not_ready`: in words, for a node that is NotReady.
     """
@@ -25,7 +25,7 @@ class NodeView:
     created: datetime
     taints: tuple[Taint, ...] = ()
     ready: bool = True
-    ready_since: datetime | None = None
+    ready_changed_at: datetime | None = None
     why_not_ready: str = "its kubelet does not report"
     deleting: bool = False
 

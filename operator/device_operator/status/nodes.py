@@ -75,7 +75,7 @@ class NodeReport:
 
 def settles_at(node: NodeView, settings: StatusSettings) -> datetime:
     """When a Ready node is settled. After a reboot it has the same time as after its creation."""
-    return max(node.created, node.ready_since or node.created) + timedelta(seconds=settings.settle)
+    return max(node.created, node.ready_changed_at or node.created) + timedelta(seconds=settings.settle)
 
 
 def node_reports(
@@ -189,7 +189,7 @@ class _Reporter:
 
     def _away(self, node: NodeView, inventory: InventoryView | None) -> Diagnosis:
         """A node that is NotReady or being deleted serves nothing, and its agent is not the cause."""
-        since = f" since {rfc3339(node.ready_since)}" if node.ready_since else ""
+        since = f" since {rfc3339(node.ready_changed_at)}" if node.ready_changed_at else ""
         joining = self._within(node.created, self._settings.settle)
         return Diagnosis(
             NodeState.STALE if inventory else NodeState.PENDING,
@@ -244,7 +244,7 @@ class _Reporter:
             return Diagnosis(NodeState.FAILED, NodeReason.AGENT_CRASHES, f"pod {pod.name}: {_ended(pod)}")
         if waiting not in CREATING_REASONS:
             return Diagnosis(NodeState.FAILED, waiting, f"pod {pod.name}: {pod.waiting_message or waiting}")
-        since = max(pod.created, pod.ready_since or pod.created)
+        since = max(pod.created, pod.ready_changed_at or pod.created)
         grace = self._within(since, self._settings.pod_stale)
         if waiting:
             text = f"pod {pod.name}: {waiting} since {rfc3339(pod.created)}"
@@ -267,7 +267,7 @@ class _Reporter:
         return f"; kubectl describe pod {where}{pod.name} says why"
 
     def _with_ready_pod(self, pod: PodView, inventory: InventoryView | None, pool: PoolView) -> Diagnosis:
-        since = pod.ready_since or pod.created
+        since = pod.ready_changed_at or pod.created
         fresh = self._within(since, self._settings.pod_stale)
         if inventory and inventory.unreadable:
             why = f"inventory {inventory.name} cannot be read: {inventory.unreadable}"

@@ -75,7 +75,9 @@ def transitions(old: ConfigStatus, new: ConfigStatus) -> tuple[Notice, ...]:
 
 
 def _needs_none(condition: ConfigCondition, *, earlier: ConfigCondition | None, new: ConfigStatus) -> bool:
-    """Whether another Event tells it: Degraded that a rollout is halted, Accepted and Ready that an object starts."""
+    """Whether another Event says it: that of Degraded if a rollout is halted; those of Accepted and Ready if an object
+    starts.
+    """
     if condition.type == ConditionType.PROGRESSING:
         return earlier is None or condition.reason == ConditionReason.HALTED
     if condition.type == ConditionType.READY and condition.status is ConditionStatus.FALSE and earlier is None:
@@ -88,8 +90,8 @@ def health_transitions(old: Iterable[InventoryView], new: Iterable[InventoryView
     """Events for the devices whose health changed between two observations of an object's inventories.
 
     Up to `MAX_NAMED` devices of one reason get an Event each; more of them share one. Devices that are withheld by
-    plan, or offered again after that, share one Normal Event. A device that is seen for the first time is told if it is
-    Unhealthy. A device that is not listed is not told: the list may be incomplete.
+    plan, or offered again after that, share one Normal Event. A device that is seen for the first time gets an Event if
+    it is Unhealthy. A device that is no longer listed gets none: the list may be incomplete.
     """
     groups: defaultdict[tuple[DeviceHealth, str], list[_Change]] = defaultdict(list)
     planned: list[_Change] = []
@@ -105,8 +107,8 @@ def health_transitions(old: Iterable[InventoryView], new: Iterable[InventoryView
 def stale_grants(old: Iterable[InventoryView], new: Iterable[InventoryView]) -> tuple[Notice, ...]:
     """Events for the pods whose device node has become that of other hardware, or is gone, between two observations.
 
-    A grant is told once, when its pod is known, whatever lies at its path later. Up to `MAX_NAMED` grants get an Event
-    each; more of them share one.
+    A grant gets one Event, when its pod is known, whatever lies at its path later. Up to `MAX_NAMED` grants get an
+    Event each; more of them share one.
     """
     found = [change for change in _changes(old, new) if change.newly_stale]
     reason = EventReason.STALE_GRANT
@@ -119,7 +121,7 @@ def stale_grants(old: Iterable[InventoryView], new: Iterable[InventoryView]) -> 
 
 
 def _changes(old: Iterable[InventoryView], new: Iterable[InventoryView]) -> Iterator["_Change"]:
-    """The devices of the inventories that differ. An inventory without a status tells nothing."""
+    """The devices of the inventories that differ. Inventories without a status are left out."""
     before = {inventory.name: inventory for inventory in old}
     for inventory in new:
         earlier = before.get(inventory.name)
@@ -140,7 +142,7 @@ class _Change:
 
     @property
     def planned(self) -> bool:
-        """Whether it is withheld by plan now, or no longer, and its health tells nothing new."""
+        """Whether its `withheld` has changed, and its health has not."""
         return self.device.withheld != (self.was.withheld if self.was is not None else "") and not self.told
 
     @property
@@ -164,7 +166,7 @@ class _Change:
 
     @property
     def newly_stale(self) -> bool:
-        """Whether a pod that is known has a wrong device node, and it is not the one that was told before."""
+        """Whether a pod that is known has a wrong device node, and had no Event about it yet."""
         if not _names_stale(self.device):
             return False
         if self.was is None or not _names_stale(self.was):
@@ -179,7 +181,7 @@ class _Change:
 
     def stale_text(self, room: int) -> str:
         """In at most `room` characters: what is wrong, where, and what to do, which is never cut off."""
-        device, cure = self.device, ": delete the pod, its successor gets what is there"
+        device, cure = self.device, ": delete the pod; the new one gets what is there"
         text = f"{device.resource} {device.id} on node {self.node}: {device.stale_grant}"
         return clip(text, room - len(cure)) + cure
 
@@ -220,7 +222,7 @@ def _pods(device: InventoryDevice) -> frozenset[tuple[str, str]]:
 def _planned(changes: list[_Change]) -> Notice:
     numbers = Counter(c.device.withheld or "offered again" for c in changes)
     text = f"planned change on {name_nodes(c.node for c in changes)}: "
-    text += ", ".join(f"{number} devices {what}" for what, number in sorted(numbers.items()))
+    text += ", ".join(f"{number} device{'s' * (number != 1)} {what}" for what, number in sorted(numbers.items()))
     reason = EventReason.DEVICES_CHANGED
     return Notice("Normal", reason, clip(text, _MAX_TEXT), _key(changes), reason)
 

@@ -37,7 +37,7 @@ class PodView:
     """An agent's pod. `namespace`: for messages.
 
     `node`: where it runs, or for a pending pod the node that its affinity (matchFields metadata.name) names.
-    `template_hash`: annotation `render.ANNOTATION_TEMPLATE`. `ready_since`: last transition of Ready, either way.
+    `template_hash`: annotation `render.ANNOTATION_TEMPLATE`. `ready_changed_at`: last transition of Ready, either way.
     `waiting_*`, `terminated_*`: of the agent's container. While it is not terminated, `terminated_*` come from its
     lastState, which may be old: see `terminated_at`.
     `unscheduled`: message of PodScheduled=False.
@@ -50,7 +50,7 @@ class PodView:
     created: datetime
     phase: str = "Pending"
     ready: bool = False
-    ready_since: datetime | None = None
+    ready_changed_at: datetime | None = None
     deleting: bool = False
     template_hash: str = ""
     waiting_reason: str = ""

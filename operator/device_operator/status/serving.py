@@ -1,8 +1,17 @@
 """The diagnosis of a node whose agent runs, from the report of the agent. Pure.
 
 An agent reports at most one message for each resource, and the health of each device. A node has one reason, the most
-important one. The order: an unused configuration, resources that the kubelet does not offer, containers with wrong
-variables, single devices, and last unknown holders.
+important one. The order is that of the checks in `reported`:
+
+1. the agent cannot use the new configuration
+2. the kubelet does not offer a resource, and the agent says why: another plugin, then other causes
+3. a resource is refused, then a driver cannot be reached
+4. the kubelet does not know a resource yet
+5. a container has the wrong value of a variable
+6. health is not kept on the disk, then Unhealthy devices, then devices of unknown health
+7. a container has a device node that belongs to other hardware now
+8. the kubelet keeps a device for a pod that is gone
+9. nobody tells who holds what: PodResources does not answer, then the kubelet's record cannot be used
 """
 
 from collections import defaultdict
@@ -15,8 +24,6 @@ from device_agent.contract.reasons import DeviceHealth, ExclusionReason, NodeRea
 
 from device_operator.spec.caveats import EnvClash
 
-SEAT_TAKEN: Final = "SeatTaken"
-"""An agent's reason: another agent on the node serves the name, and this one waits."""
 _DEVICES: Final = {
     DeviceHealth.UNHEALTHY: NodeReason.DEVICES_UNHEALTHY,
     DeviceHealth.UNKNOWN: NodeReason.DEVICES_UNKNOWN,
@@ -49,9 +56,8 @@ def reported(status: InventoryStatus, *, clashes: Sequence[EnvClash] = (), fresh
         text = f"the agent keeps its previous configuration: {status.config_error}"
         return Diagnosis(state, NodeReason.CONFIG_ERROR, text)
     if left_out := _unregistered(status):
-        for reason in (NodeReason.FOREIGN_PLUGIN, SEAT_TAKEN):
-            if found := [r for r in left_out if r.reason == reason]:
-                return Diagnosis(state, reason, "; ".join(_not_registered(found)))
+        if foreign := [r for r in left_out if r.reason == NodeReason.FOREIGN_PLUGIN]:
+            return Diagnosis(state, NodeReason.FOREIGN_PLUGIN, "; ".join(_not_registered(foreign)))
         return Diagnosis(state, NodeReason.NOT_REGISTERED, "; ".join(_not_registered(left_out)))
     for reason in (NodeReason.RESOURCE_REFUSED, NodeReason.DRIVER_UNAVAILABLE):
         if texts := _told(r for r in status.resources if r.reason == reason):
@@ -158,7 +164,7 @@ def _holders_unknown(status: InventoryStatus, state: NodeState, *, fresh: bool) 
         text = "the kubelet's pod-resources socket gives no answer, so holders are unknown: check agent.kubeletRootDir"
         return Diagnosis(state, NodeReason.POD_RESOURCES_UNAVAILABLE, text)
     if status.kubelet_record_error:
-        text = f"the kubelet's record tells nothing: {status.kubelet_record_error}"
+        text = f"the kubelet's record cannot be used: {status.kubelet_record_error}"
         return Diagnosis(state, NodeReason.KUBELET_RECORD_UNREADABLE, text)
     return None
 

@@ -307,7 +307,7 @@ class Registration:
             return RegistrationCause.SOCKET_REMOVED
         if not server.streams and server.streams_begun > self._streams_before:
             return RegistrationCause.STREAM_ENDED
-        if not server.streams and self._overdue() <= 0:
+        if not server.streams and self._until_overdue() <= 0:
             return RegistrationCause.NO_STREAM
         if self._foreign:
             return None
@@ -317,13 +317,13 @@ class Registration:
             return RegistrationCause.OPTIONS_CHANGED
         return None
 
-    def _overdue(self) -> float:
+    def _until_overdue(self) -> float:
         return self._registered_at + self._settings.stream_wait - time.monotonic()
 
     def _delay(self, cause: RegistrationCause | None) -> float | None:
         """Seconds until the next attempt or look, 0 for now, None until woken."""
         if cause is None:
-            return None if self._server.streams else max(self._overdue(), 0.001)
+            return None if self._server.streams else max(self._until_overdue(), 0.001)
         if self._directory.life is None:
             return None
         if self._directory.life != self._tried_life:

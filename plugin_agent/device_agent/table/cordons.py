@@ -85,7 +85,7 @@ class Cordons:
         """As `spec.cordoned` of an inventory that is created anew."""
         return tuple(InventoryCordon(cordon.id, cordon.reason) for cordon in self.own)
 
-    def ordered(self, items: Iterable[InventoryCordon]) -> "Cordons":
+    def as_read(self, items: Iterable[InventoryCordon]) -> "Cordons":
         """The cordons after the inventory was read. The paths of those that stay are kept."""
         known = {cordon.id: cordon.hardware for cordon in self.own}
         own = tuple(Cordon(self.config, i.id, i.reason, known.get(i.id, ())) for i in items)

@@ -62,7 +62,7 @@ def _used(row: ListRow, usage: Usage) -> set[str]:
     return {i for i in (*row.ids.current, *row.ids.leaving) if usage.busy(name, i)}
 
 
-def spent(ids: Sequence[str], owners: Mapping[str, ListRow], usage: Usage) -> frozenset[str]:
+def would_refuse(ids: Sequence[str], owners: Mapping[str, ListRow], usage: Usage) -> frozenset[str]:
     """Those of the ids that would be refused, because former replicas of their devices are in use.
 
     `ids`: free ones, as the kubelet sees it. We may learn later than the kubelet that an id is free.

@@ -42,13 +42,13 @@ def pools(*given: dict[str, Any], resources: list[dict[str, Any]] | None = None)
 
 def node(name: str = "node-1", *, age: float = 3600, ready: bool = True, **fields: Any) -> NodeView:
     labels = {"kubernetes.io/os": "linux", **fields.pop("labels", {})}
-    since = fields.pop("ready_since", ago(age))
-    return NodeView(name=name, labels=labels, created=ago(age), ready=ready, ready_since=since, **fields)
+    since = fields.pop("ready_changed_at", ago(age))
+    return NodeView(name=name, labels=labels, created=ago(age), ready=ready, ready_changed_at=since, **fields)
 
 
 def pod(on: str = "node-1", *, pool: str = "default", age: float = 1800, ready: bool = True, **fields: Any) -> PodView:
     fields.setdefault("phase", "Running")
-    fields.setdefault("ready_since", ago(age))
+    fields.setdefault("ready_changed_at", ago(age))
     return PodView(name=f"lab-{pool}-{on}", node=on, config="lab", pool=pool, created=ago(age), ready=ready, **fields)
 
 

@@ -102,17 +102,17 @@ CAUSES: dict[str, tuple[dict[str, Any], tuple[str, str, str]]] = {
     "just started": ({"pods": (pod(ready=False, age=5),)}, ("Pending", "Starting", "starts")),
     "never got Ready": ({"pods": (pod(ready=False, age=90),)}, ("Failed", "AgentNotReady", "since 2026-06-01T11:58:30Z")),
     "not Ready for a moment": (
-        {"pods": (pod(ready=False, ready_since=ago(30)),), "inventories": (inventory(),)},
+        {"pods": (pod(ready=False, ready_changed_at=ago(30)),), "inventories": (inventory(),)},
         ("Serving", "AgentNotReady", "is not Ready since 2026-06-01T11:59:30Z"),
     ),
     "not Ready any more": (
-        {"pods": (pod(ready=False, ready_since=ago(61)),), "inventories": (inventory(),)},
+        {"pods": (pod(ready=False, ready_changed_at=ago(61)),), "inventories": (inventory(),)},
         ("Stale", "AgentNotReady", "is not Ready since 2026-06-01T11:58:59Z"),
     ),
-    "Ready, no report yet": ({"pods": (pod(ready_since=ago(5)),)}, ("Pending", "NoReport", "")),
+    "Ready, no report yet": ({"pods": (pod(ready_changed_at=ago(5)),)}, ("Pending", "NoReport", "")),
     "Ready, no report": ({"pods": (pod(),)}, ("Stale", "NoReport", "rights of its ServiceAccount")),
     "report of the pool before": (
-        {"pods": (pod(ready_since=ago(5)),), "inventories": (inventory(poolName="edge"),)},
+        {"pods": (pod(ready_changed_at=ago(5)),), "inventories": (inventory(poolName="edge"),)},
         ("Pending", "NoReport", ""),
     ),
     "report of an object deleted before": (
@@ -241,19 +241,19 @@ CAUSES: dict[str, tuple[dict[str, Any], tuple[str, str, str]]] = {
         ("Serving", "DevicesUnhealthy", "b (Missing)"),
     ),
     "node down": (
-        {"on": node(ready=False, ready_since=ago(120)), "pods": (pod(ready=False, ready_since=ago(90)),), "inventories": (inventory(),)},
+        {"on": node(ready=False, ready_changed_at=ago(120)), "pods": (pod(ready=False, ready_changed_at=ago(90)),), "inventories": (inventory(),)},
         ("Stale", "NodeNotReady", "the node is NotReady since 2026-06-01T11:58:00Z"),
     ),
     "node down for a moment": (
         {
-            "on": node(ready=False, ready_since=ago(5)),
-            "pods": (pod(ready=False, ready_since=ago(5), restarts=2, exit_code=137, terminated_at=ago(3600)),),
+            "on": node(ready=False, ready_changed_at=ago(5)),
+            "pods": (pod(ready=False, ready_changed_at=ago(5), restarts=2, exit_code=137, terminated_at=ago(3600)),),
             "inventories": (inventory(),),
         },
         ("Stale", "NodeNotReady", "the node is NotReady since 2026-06-01T11:59:55Z: its kubelet does not report"),
     ),
     "node down, its pod still called Ready": (
-        {"on": node(ready=False, ready_since=ago(5)), **SERVING},
+        {"on": node(ready=False, ready_changed_at=ago(5)), **SERVING},
         ("Stale", "NodeNotReady", "its kubelet does not report"),
     ),
     "node down after its agent crashed": (
@@ -277,7 +277,7 @@ CAUSES: dict[str, tuple[dict[str, Any], tuple[str, str, str]]] = {
     ),
     "agent not Ready for want of a kubelet": (
         {
-            "pods": (pod(ready=False, ready_since=ago(30)),),
+            "pods": (pod(ready=False, ready_changed_at=ago(30)),),
             "inventories": (inventory(resources=[counts(registered=False, reason="NotRegistered", message=NO_SOCKET)]),),
         },
         ("Serving", "AgentNotReady", f"since 2026-06-01T11:59:30Z: example.com/kvm is not registered with the kubelet: {NO_SOCKET}"),
@@ -285,7 +285,7 @@ CAUSES: dict[str, tuple[dict[str, Any], tuple[str, str, str]]] = {
     "agent ended just before": (
         {
             "pods": (
-                pod(ready=False, ready_since=ago(70), restarts=1, exit_code=137, terminated_reason="OOMKilled", terminated_at=ago(71)),
+                pod(ready=False, ready_changed_at=ago(70), restarts=1, exit_code=137, terminated_reason="OOMKilled", terminated_at=ago(71)),
             ),
             "inventories": (inventory(),),
         },

@@ -81,7 +81,7 @@ def test_grace_without_a_pod_ends_when_the_controller_has_had_its_time(name: str
     [
         (node(age=301), True, False),
         (node(age=299), False, True),
-        (node(age=3600, ready_since=ago(20)), False, True),  # back from a reboot
+        (node(age=3600, ready_changed_at=ago(20)), False, True),  # back from a reboot
         (node(ready=False), False, False),
         (node(deleting=True), False, False),
     ],
@@ -125,7 +125,7 @@ def test_a_missing_driver_is_a_problem_and_missing_hardware_is_not(name: str, *,
 
 def test_an_old_end_of_the_container_is_not_in_the_message():
     old = {"restarts": 2, "exit_code": 137, "terminated_reason": "Error", "terminated_at": ago(3600)}
-    found = report(pods=(pod(ready=False, ready_since=ago(70), **old),), inventories=(inventory(),))
+    found = report(pods=(pod(ready=False, ready_changed_at=ago(70), **old),), inventories=(inventory(),))
     assert found.message == "pod lab-default-node-1 is not Ready since 2026-06-01T11:58:50Z: its log says why"
 
 

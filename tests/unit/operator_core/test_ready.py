@@ -164,7 +164,7 @@ def test_every_condition_reports_a_replaced_agent_that_cannot_start(
 
 def test_an_agent_that_fails_after_it_was_ready_is_not_progressing():
     seen = fleet(1)
-    seen["pods"] = (pod("node-0000", ready=False, age=1800, ready_since=ago(600), **CRASH),)
+    seen["pods"] = (pod("node-0000", ready=False, age=1800, ready_changed_at=ago(600), **CRASH),)
     found = status(**seen, previous=READY_BEFORE)
     assert conditions(found)["Progressing"] == ("False", "Current")
     assert conditions(found)["Degraded"] == ("True", "AgentCrashes")
@@ -194,7 +194,7 @@ def test_the_conditions_never_contradict_each_other(agents: list[str], *, young:
         "creates": {"ready": False, "age": 20, **CREATING},
         "stuck": {"ready": False, "age": 90, **CREATING},
         "crashes": {"ready": False, "age": 90, **CRASH},
-        "restarts": {"ready": False, "age": 900, "ready_since": ago(5)},
+        "restarts": {"ready": False, "age": 900, "ready_changed_at": ago(5)},
     }
     names = [f"node-{i}" for i in range(len(agents))]
     found = status(
@@ -228,7 +228,7 @@ def test_a_pool_without_a_ready_node_is_named_in_readys_message():
             {"name": "b", "nodeSelector": {"p": "b"}},
         ),
         nodes=(node("a-1", labels={"p": "a"}), *(node(n, labels={"p": "b"}, ready=False) for n in ("b-1", "b-2"))),
-        pods=(pod("a-1", pool="a"), pod("b-1", pool="b", ready_since=ago(5)), pod("b-2", pool="b")),
+        pods=(pod("a-1", pool="a"), pod("b-1", pool="b", ready_changed_at=ago(5)), pod("b-2", pool="b")),
         inventories=(inventory("a-1", poolName="a"), inventory("b-1", poolName="b"), inventory("b-2", poolName="b")),
     )
     assert conditions(found)["Ready"] == ("True", "Serving")

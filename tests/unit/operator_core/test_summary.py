@@ -48,7 +48,7 @@ def test_resources_are_counted_over_the_nodes():
 
 
 def test_devices_of_a_node_whose_agent_is_gone_are_known_and_not_healthy():
-    found = status(nodes=(node(),), pods=(pod(ready=False, ready_since=ago(100)),), inventories=(inventory(),))
+    found = status(nodes=(node(),), pods=(pod(ready=False, ready_changed_at=ago(100)),), inventories=(inventory(),))
     assert found["summary"] == {
         "nodes": "0/1",
         "devices": "0/1",

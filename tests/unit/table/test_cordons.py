@@ -230,9 +230,9 @@ def test_an_object_that_was_made_anew_takes_the_cordons_of_its_predecessor():
     anew = Cordons("lab").learnt(predecessor)
     assert anew.spec == (InventoryCordon("a", "recall"),)
     assert anew.others == ()
-    told = Cordons("lab").ordered(()).learnt(predecessor)
+    told = Cordons("lab").as_read(()).learnt(predecessor)
     assert (told.spec, told.others) == ((), ()), "an admin took it away"
-    assert Cordons("lab").ordered(()) is not Cordons("lab")
+    assert Cordons("lab").as_read(()) is not Cordons("lab")
 
 
 @pytest.mark.parametrize("own_file_first", [True, False])
@@ -247,8 +247,8 @@ def test_a_file_of_its_own_without_cordons_ends_those_of_the_objects_predecessor
 
 
 def test_nothing_changes_without_cordons():
-    cordons = Cordons("lab").ordered(())
-    assert cordons.ordered(()) is cordons
+    cordons = Cordons("lab").as_read(())
+    assert cordons.as_read(()) is cordons
     assert cordons.learnt(()) is cordons
     assert cordons.ruled_by(()) is cordons
     assert cordons.resolved({}) is cordons
