@@ -209,7 +209,7 @@ def test_while_the_record_cannot_be_read_the_grants_seen_last_count(
     assert all(nodes_of(kubelet, f"pod{number}", NEW) != nodes for number in range(2))
     told = until(lambda: api.objects.get("lab.node-1", {}).get("status", {}).get("kubeletRecordError"), what="told")
     assert "form" in str(told)
-    assert len(agent.said("the kubelet's record tells nothing")) == 1
+    assert len(agent.said("the kubelet's record cannot be used")) == 1
     kubelet.checkpoint.readable = True
     kubelet.checkpoint.write()
     until(lambda: agent.said("the kubelet's record is readable again"), what="readable")

@@ -155,7 +155,7 @@ class InventoryStatus:
     """What the agent found and serves.
 
     `config_error`: why the agent cannot use the configuration, or ''. `health_error`: why it cannot keep the devices'
-    health on the node's disk, or ''. `kubelet_record_error`: why the kubelet's record tells nothing, or ''.
+    health on the node's disk, or ''. `kubelet_record_error`: why the kubelet's record cannot be used, or ''.
     `acknowledgement`: the answer to the annotation, '' without one. `cordon_message`: which items of `spec.cordoned`
     name no device, or ''.
     """

@@ -1,8 +1,9 @@
 """The kubelet's own record of what it gave to which container. Nobody else writes it; this agent only reads it.
 
 `kubelet_internal_checkpoint` lies beside the plugins' sockets (pkg/kubelet/cm/devicemanager: checkpoint/checkpoint.go,
-manager.go writeCheckpoint; of one form from 1.32 to 1.36). The kubelet replaces it after each Allocate of a container
-and after each device list from any plugin:
+manager.go writeCheckpoint). Its form is the same in the kubelet's sources of 1.32 to 1.36; the tests run a kubelet of
+1.36. If a later kubelet changes it, `parse` raises, and devices are served without the record. The kubelet replaces the
+file after each Allocate of a container and after each device list from any plugin:
 
     {"Data": {"PodDeviceEntries": [{"PodUID", "ContainerName", "ResourceName", "DeviceIDs": {"<NUMA node>": [ids]},
      "AllocResp": base64 of ContainerAllocateResponse}] or null, "RegisteredDevices": {...} or null}, "Checksum": n}
@@ -29,12 +30,12 @@ MAX_BYTES: Final = 256 * 1024 * 1024
 
 
 class RecordError(Exception):
-    """The record is there and tells nothing. The message says why, in one line."""
+    """The record is there and cannot be used. The message says why, in one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """Which file it is: a number of an inode comes again, so the time counts as well."""
+    """Identifies one version of the file. The inode number alone does not: the disk may use it again for a new file."""
 
     inode: int
     mtime_ns: int
@@ -106,7 +107,7 @@ def _grant(entry: Mapping[str, Any]) -> Grant:
         ids=ids,
         note=note,
         nodes=tuple(sorted({device.host_path for device in answer.devices})),
-        # a note says all; of others the strings tell which hardware is meant
+        # a note says all; without one, the strings say which hardware is meant
         words=hardware_words((*ids, *_strings(answer))) if note is None else (),
     )
 

@@ -135,7 +135,7 @@ class ResourceServer:
         try:
             with sockets.private():
                 server.add_insecure_port(f"unix:{path}")
-        except RuntimeError as error:  # the C core's text names neither directory nor cause
+        except RuntimeError as error:  # gRPC's C core's text names neither directory nor cause
             raise sockets.SocketError(
                 f"no socket can be made in {directory}: it must be there and writable for the agent"
             ) from error

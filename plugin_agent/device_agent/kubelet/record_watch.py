@@ -1,7 +1,7 @@
 """Reads the kubelet's record whenever it changes, and when somebody asks.
 
 The kubelet replaces the file by a rename, which shows as a change of its directory. Reading is done in a thread with a
-deadline: whatever the disk does, devices are served. A problem is told once, when it begins or changes.
+deadline: whatever the disk does, devices are served. A problem is logged once, when it begins or changes.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ class RecordWatch:
             self._directory.listen(self, None)
 
     async def of_this_life(self) -> None:
-        """Delivers the record that this kubelet began with, or why it tells nothing, unless that was done."""
+        """Delivers the record that this kubelet began with, or why it cannot be used, unless that was done."""
         if self._directory.life != self._heard:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._settings.record_wait):
@@ -97,8 +97,9 @@ class RecordWatch:
             self._deliver(Reading(grants, begun, resent=self._resent(), life=life, started=started))
 
     def _read(self) -> tuple[checkpoint.Stamp | None, tuple[Grant, ...] | None]:
-        """In the thread, which changes nothing here: its result may come too late. The file, and what is in it; the
-        last grants themselves while they are the same. (None, None): there is no file.
+        """Runs in the thread, and sets no attribute, because its result may come too late.
+
+        Returns (stamp, grants); the earlier `grants` object if nothing changed; (None, None) without a file.
         """
         # looked at before it is read: a file that was replaced meanwhile is read again
         before, known = self._stamp, self._grants
@@ -110,7 +111,7 @@ class RecordWatch:
 
     def _failed(self, problem: str, *, begun: float, life: object) -> None:
         if problem != self._told:
-            logger.warning("the kubelet's record tells nothing", extra={"error": problem})
+            logger.warning("the kubelet's record cannot be used", extra={"error": problem})
             self._told = problem
         self._heard = life
         started = self._directory.started
@@ -145,7 +146,7 @@ class Settling:
         self._tried = NO_DOUBT
 
     def stirred(self) -> None:
-        """List or record told something new, or ids were handed out."""
+        """List or record showed something new, or ids were handed out."""
         doubtful = self._doubtful()
         if not doubtful:
             self._tried = NO_DOUBT

@@ -1,9 +1,15 @@
 """Keeps each resource registered with the kubelet that runs now.
 
-It is level-triggered: whatever woke it, a resource is registered again if one of these is not true. Our socket exists.
-The kubelet's socket is the one that we registered with. One device stream is open. The kubelet has our devices (looked
-at now and then). The order is the kubelet's: serve first, because it dials back inside Register; end the old stream
-before registering again. The kubelet never asks for a registration.
+It is level-triggered: whatever woke it, a resource is registered again, unless all of these hold:
+
+- our socket exists
+- the kubelet's socket is the one that we registered with
+- one device stream is open
+- the kubelet has our devices (looked at now and then)
+- the kubelet has the options that the entry asks for now
+
+The order is the kubelet's: serve first, because it dials back inside Register; end the old stream before registering
+again. The kubelet never asks for a registration.
 """
 
 import asyncio
@@ -318,6 +324,7 @@ class Registration:
         return None
 
     def _until_overdue(self) -> float:
+        """Seconds until the kubelet should have opened a stream; 0 or less: it is late."""
         return self._registered_at + self._settings.stream_wait - time.monotonic()
 
     def _delay(self, cause: RegistrationCause | None) -> float | None:
@@ -361,7 +368,7 @@ class Registration:
         Raises:
             RegistrationError: another plugin serves the resource.
         """
-        # a kubelet that starts may have forgotten what pods have: these ids must not be in the first list
+        # a kubelet that starts may have forgotten what pods have: these ids must not be Healthy in the first list
         await self._recorded()
         has = await self._allocatable() or {}
         foreign = has.get(self.resource, frozenset()) - {device.id for device in self._table.listed(self.resource)}

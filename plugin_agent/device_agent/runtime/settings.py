@@ -59,7 +59,7 @@ class Settings:
     record_wait: float = 1.0
     """How long a registration waits for the record of a kubelet that has just started."""
     record_deadline: float = 5.0
-    """A disk that takes longer to give the record is told; it is tried again at the next change."""
+    """If the disk takes longer to give the record, that is reported; the read is tried again at the next change."""
     settle_first: float = 1.0
     """How long an id may be in doubt before the kubelet is asked and told again: the record shows most of them."""
     settle_wait: float = 2.1

@@ -79,10 +79,12 @@ class Seats:
     def hold(self, wanted: Wanted) -> Taken:
         """Takes the locks for all of this, and frees all others. Returns what another agent has.
 
-        The locks of a device are taken all or none. Of a name that is taken, no device takes a lock.
+        Of a device, either all locks are taken or none. If another agent has a name, no locks are taken for the devices
+        of that name.
 
         Raises:
-            SeatTakenError: this agent had no seat, because the disk gave no answer before.
+            SeatTakenError: another agent has this object's seat. This agent served without one, because the disk had
+                not answered.
         """
         same_files = self._prepare()
         if self._last is not None and not self._last[1] and wanted == self._last[0] and same_files:

@@ -26,9 +26,9 @@ class Section(Generic[T]):
     read.
 
     `what`: the items, for messages. `forgotten`: what may happen without them, for messages. `until_reboot`: a file of
-    another boot holds nothing. `others_at_start`: files of other objects are read once. `shared`: (field, value) of the
-    items that other objects' agents read; None: all. `max_others`: the most files of other objects that are read; the
-    newest ones.
+    another boot holds nothing. `others_at_start`: files of other objects are read at the start; the cordons are read
+    every 5 seconds after that (`Settings.cordon_look`). `shared`: (field, value) of the items that other objects'
+    agents read; None: all. `max_others`: the most files of other objects that are read; the newest ones.
     """
 
     name: str

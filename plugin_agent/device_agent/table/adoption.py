@@ -17,8 +17,8 @@ from device_agent.table.presence import ids_of
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """The devices including the adopted ones, and their ids. `entries`: resource name -> its entry, for names that no
-    device in force has.
+    """The devices including the adopted ones, and their ids. `entries`: resource name -> its entry, for each name under
+    which a device was adopted now.
     """
 
     devices: Mapping[Key, Device]

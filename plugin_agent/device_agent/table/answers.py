@@ -190,7 +190,9 @@ class TableAnswers:
         return found.places if found is not None else {}
 
     def offered(self, resource: str, ids: Sequence[str], *, at_least: int) -> Sequence[str]:
-        """Those of the ids that can be given out now, as the kubelet may not know yet. All if too few can."""
+        """The ids that can be given out now: the table may know more than the kubelet does. All ids, if fewer than
+        `at_least` can be given out.
+        """
         found = self._lists.get(resource)
         if found is None:
             return ids

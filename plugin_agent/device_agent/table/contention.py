@@ -1,7 +1,7 @@
 """What the agents of a node must not serve twice, and what follows where another agent serves it. Pure.
 
 The kernel's locks decide (`store.seats`): at most one live agent has the lock of a resource name or of a device. This
-module says which locks this agent needs, and what an admin is told.
+module says which locks this agent needs, and has the text for an admin.
 """
 
 from collections.abc import Callable, Mapping
@@ -40,7 +40,7 @@ def wanted_soon(now: Wanted, units: Mapping[Key, Unit], entries: Mapping[str, Re
 class Contention:
     """What other live agents have of this agent's lists.
 
-    `before`: names that they had until now. The kubelet has no list of these from here.
+    `before`: names that they had at the look before this one. The kubelet has no list of these names from this agent.
     """
 
     taken: Taken = NOTHING
@@ -65,7 +65,9 @@ class Contention:
         )
 
     def without_untold(self, ids: Mapping[Key, Ids], may_be_held: Callable[[str, str], bool]) -> Mapping[Key, Ids]:
-        """Without ids on their way out of names that another agent serves: the kubelet never had them from here."""
+        """Drops ids on their way out if another agent serves their name and no pod may hold them. The kubelet never got
+        them from this agent.
+        """
         changed: dict[Key, Ids] = {}
         for key, own in ids.items():
             if own.leaving and key[0] in self.taken.names:

@@ -29,13 +29,13 @@ class Device:
     def never_found(self) -> bool:
         """No scan of this process has found it.
 
-        PodResources lists its id; an earlier process may have kept the rest.
+        List or the kubelet's record shows its id in use. The note in the record may say which hardware it is.
         """
         return not self.present and not self.kept_until
 
     @property
     def ghost(self) -> bool:
-        """Known from PodResources alone: no scan has found it."""
+        """Only its id is known: the kubelet shows it in use, without a note, and no scan has found it."""
         return not self.unit.source
 
 
@@ -63,7 +63,7 @@ class Standing:
 
 
 def ghost(entry: Resource, resource: str, device_id: str) -> Unit:
-    """The unit of a device that PodResources shows in use and no scan has found. Only its id is known."""
+    """The unit of a device that List or the record shows in use and no scan has found. Only its id is known."""
     return Unit(
         entry=entry.name,
         resource=resource,

@@ -18,8 +18,14 @@ module beside it:
     offering    all of these       -> how each device stands (`device.Standing`)
     lists       devices, standings -> the list of each name (`lists.ResourceList`)
 
-Each event that may change a list ends in `_settle`, which goes through them in this order. Only `lists` and
-`granting` know ListAndWatch. Another way of serving would read devices and standings directly.
+Each event that may change a list ends in `_settle`, which goes through them in this order.
+
+ListAndWatch shows in `lists`, in `granting`, in the event `told`, and in the rules that use `lists.Ids`: presence,
+retention, adoption, holdings, contention, gone and offering. Another way of serving would read devices and standings
+directly, but needs its own rule for retention: while its entry is in the configuration, a device leaves the table only
+after `told`, which only `kubelet.plugin` calls.
+
+CONTRIBUTING.md has a glossary: object, find, unit, part, List, record, note, grant, holder, told, settled and others.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -107,7 +113,7 @@ class DeviceTable(TableAnswers):
         return self._settle(now=now, wall=wall)
 
     def apply_taken(self, taken: Taken, *, now: float, wall: datetime) -> frozenset[str]:
-        """What other live agents of the node have of what this one wants."""
+        """Which of the wanted locks other live agents hold."""
         self._contention = Contention(taken, before=self._contention.taken.names)
         return self._settle(now=now, wall=wall)
 

@@ -1,11 +1,12 @@
 """What running pods have, and the kubelet has forgotten. Pure.
 
 A kubelet that starts with a torn record, or with none, begins with nothing: List and its new record no longer have
-what pods have, and it hands that out again (pkg/kubelet/cm/devicemanager/manager.go, readCheckpoint). The agent
-remembers the grants of the life before. The kubelet has forgotten those that are in neither while their pod runs on.
+what pods have, and it hands that out again (pkg/kubelet/cm/devicemanager/manager.go, readCheckpoint). The agent still
+knows the grants from before the restart. A grant is forgotten if its pod still runs, and neither List nor the new
+record has it.
 
-List names pods without their uid. A pod that was made anew under the same name and does not ask for the resource any
-more looks the same. Its device stays withheld until it ends; nothing is held twice.
+List names pods without their uid. If a pod is created again under the same name without the resource, it looks like a
+pod that the kubelet forgot. The device stays withheld until that pod ends; nothing is held twice.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,8 +16,8 @@ from device_agent.table.grants import Grant, Grants, SeenGrant
 from device_agent.table.holders import Listing
 
 STARTING_SECONDS: Final = 10.0
-"""A kubelet that starts adds its pods one after the other, and List shows those that it has so far
-(pkg/kubelet/kubelet.go, HandlePodAdditions).
+"""A List that is asked for earlier than this after the kubelet's start may lack running pods: the kubelet adds its pods
+one after the other (pkg/kubelet/kubelet.go, HandlePodAdditions).
 """
 _NOBODY: Final = ("", "")
 
@@ -24,8 +25,10 @@ _NOBODY: Final = ("", "")
 def with_names(
     grants: Grants, listing: Listing, before: Iterable[SeenGrant], *, listed: Callable[[Grant], bool]
 ) -> tuple[SeenGrant, ...]:
-    """The grants with what was known of them before, and with the names of their pods. A name stays: the uid is the
-    pod's. `listed`: whether the List can tell it; another pod may have had the ids before, or have them since.
+    """The grants with what was known of them before, and with the names of their pods.
+
+    A known name is kept, because a uid never changes its pod. `listed`: whether the last List can name this grant's
+    pod. It cannot if the ids had another holder then.
     """
     known = {seen.grant.where: seen for seen in before}
     names = {seen.grant.pod: (seen.namespace, seen.name) for seen in known.values() if seen.name}

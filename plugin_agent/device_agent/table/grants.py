@@ -1,4 +1,4 @@
-"""What containers were given, by the kubelet's own record. Values alone.
+"""What containers were given, by the kubelet's own record. Only values.
 
 The kubelet keeps of each container and resource the ids and the whole Allocate answer, those of other vendors' plugins
 too (`kubelet/checkpoint.py`). Our own answers carry a note (`allocate/grant.py`), which says which hardware each id
@@ -49,14 +49,14 @@ class Grant:
 
 
 class Granted(NamedTuple):
-    """The device behind an id, which of its replicas the id is, and the boot that its nodes' numbers are of."""
+    """The device behind an id, which of its replicas the id is, and the boot in which its node numbers are valid."""
 
     device: GrantedDevice
     replica: int
     boot: str
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)  # the one of contract.values has slots, and cached_property needs a __dict__
 class Grants:
     """All grants of the node, with indexes that are made when they are first asked for."""
 
@@ -89,10 +89,11 @@ class Grants:
 
 @dataclass(frozen=True, slots=True)
 class SeenGrant:
-    """A grant with the pod's name, as far as a List has told it; both '' otherwise.
+    """A grant, with namespace and name of its pod if a List has shown them, else ''.
 
-    `devices`: of a grant without a note, which of our devices it was found to have, with the numbers of `boot`. That is
-    kept: device nodes may be numbered anew while the pod runs. `lost`: the kubelet has forgotten it (`forgotten`).
+    `devices`: of a grant without a note, which of our devices it was found to have. That is kept, because device nodes
+    may be numbered anew while the pod runs. `boot`: the boot in which their node numbers are valid. `lost`: the kubelet
+    has forgotten it (`forgotten`).
     """
 
     grant: Grant

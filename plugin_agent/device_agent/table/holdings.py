@@ -1,7 +1,8 @@
 """What is in use under another name or id, by another object, or through another vendor's plugin. Pure.
 
-Until they are free they are offered under no other. A note (`allocate.grant`) says which hardware an id was when a
-container got it; of an answer without one, its device nodes, PCI addresses and UUIDs tell which of our devices it has.
+Hardware in use is offered under no other name or id until it is free. A note (`allocate.grant`) says which hardware an
+id was when a container got it. In an answer without a note, the device nodes, PCI addresses and UUIDs show which of our
+devices it has.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -46,7 +47,9 @@ class Holdings:
     nodes: Mapping[str, NodeHolding] = field(default_factory=dict)
 
     def of_node(self, unit: Unit, usage: Usage) -> str:
-        """Which of the device's nodes a container has as that of other hardware, and by whom; '' if none."""
+        """Which of the device's nodes a container got when it belonged to other hardware, and which pod that is; '' if
+        none.
+        """
         if self.nodes:
             for path, number in unit.own_nodes.items():
                 for name in (path, number):
@@ -72,7 +75,7 @@ def former(devices: Mapping[Key, Device], ids: Mapping[Key, Ids], usage: Usage) 
 
 
 def elsewhere(view: KubeletView, owners: Owners, *, boot: str) -> Holdings:
-    """What is in use and is not listed by us as the hardware that it is. `boot`: this one."""
+    """Hardware in use that this agent does not list under the id by which it is in use. `boot`: the current one."""
     usage, found = view.usage, _Found(owners, boot=boot)
     for key in sorted(usage.used()):
         of = usage.granted(key)
@@ -99,7 +102,7 @@ class _Found:
         self._boot = boot
 
     def add(self, key: Key, device: GrantedDevice, *, boot: str) -> None:
-        """A device that is in use under this id. `boot`: that its nodes' numbers are of."""
+        """A device that is in use under this id. `boot`: the boot in which its node numbers are valid."""
         if not device.exclusive:
             return
         for path, number in device.nodes.items():
@@ -131,7 +134,7 @@ def of_other_plugins(seen: Iterable[SeenGrant], present: Sequence[Unit]) -> Foun
         units = [unit for word in grant.words for unit in by_word.get(word, ())]
         for path in grant.nodes:
             at_node = by_node.get(path, [])
-            # a node that several devices have tells nothing
+            # a node that several devices have does not show which of them it is
             units += at_node if all(same_hardware(unit.hardware, at_node[0].hardware) for unit in at_node) else ()
         if units:
             once = {unit.hardware: unit for unit in units}.values()

@@ -1,4 +1,4 @@
-"""All that the kubelet has told of who has what, and what of it must outlive the process. Pure."""
+"""All that the kubelet has said about who has what, and what of it must outlive the process. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
@@ -19,8 +19,8 @@ Found = Mapping[tuple[str, str, str], tuple[GrantedDevice, ...]]
 class Reading:
     """One look at the kubelet's record, begun at `begun` (monotonic seconds).
 
-    `resent`: when one of our lists was last sent. `life`: of the kubelet, `started`: when that began.
-    `problem`: why the record tells nothing, or ''.
+    `resent`: when one of our lists was last sent. `life`: the run of the kubelet. `started`: when that run began.
+    `problem`: why the record cannot be used, or ''.
     """
 
     grants: tuple[Grant, ...] = ()
@@ -33,13 +33,19 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class KubeletView:
-    """`usage`: what is or may be in use. `seen`: its grants with the names of their pods, for the node store.
+    """What this process knows. A life is one run of the kubelet. Times are monotonic seconds.
 
-    `life`: of the kubelet whose record was read last, `begun`: the first look at it, `started`: when that
-    kubelet did; `suspected`: of one whose record
-    tells nothing. `missing`: grants of an earlier life that the record does not have; those whose pod runs on are
-    `usage.lost`. `heard`: what other objects' agents knew when this one started. `kept`: ids that the kubelet keeps for
-    pods that are gone -> the pod. `appeared`: `Grant.where` -> when the record was first read with it.
+    `usage`: what is or may be in use
+    `seen`: its grants with the names of their pods, for the node store
+    `life`: the run of the kubelet whose record was read last
+    `suspected`: the last run whose record was looked at, also when that could not be used
+    `missing`: grants of earlier lives that the record does not have; a List removes those whose pod does not run.
+               `usage.lost` has the same grants
+    `begun`: when the record of this life was first looked at
+    `started`: when this life began
+    `heard`: what other objects' agents knew when this one started
+    `kept`: ids that the kubelet keeps for pods that are gone -> the pod
+    `appeared`: `Grant.where` -> when the record was first read with it
     """
 
     usage: Usage = Usage()
@@ -119,7 +125,9 @@ class KubeletView:
         return replace(self, seen=seen)
 
     def settled(self) -> "KubeletView":
-        """List, one of our lists and the record have followed each other. What is still there, the kubelet keeps."""
+        """List was asked, one of our lists was sent, then the record was read. If the record still has the grant of a
+        pod that is gone, the kubelet keeps it.
+        """
         usage = self.usage
         if not usage.known or usage.problem:
             return self
@@ -145,7 +153,7 @@ class KubeletView:
         return replace(self, usage=replace(usage, names=_names(seen)))
 
     def _unreadable(self, reading: Reading) -> "KubeletView":
-        """The record tells nothing. A kubelet that starts with it may have forgotten everything."""
+        """The record cannot be used. A kubelet that starts with it may have forgotten everything."""
         usage = self.usage.unreadable(reading.problem)
         if reading.life != self.suspected:
             known = (*self.missing, *self.seen, *(self.heard if self.life is None else ()))

@@ -83,7 +83,9 @@ class GrantMemory(_Kept[SeenGrant]):
         self._changed(self._table.restore_grants(own, now=now, wall=wall))
 
     def learn(self, others: tuple[SeenGrant, ...], *, now: float, wall: datetime) -> None:
-        """What other objects' agents have found out of grants. The grants themselves are in the record."""
+        """What other objects' agents know about grants: names of pods, and our devices in grants without a note. The
+        grants themselves are in the kubelet's record.
+        """
         self._changed(self._table.learn_grants(others, now=now, wall=wall))
 
 

@@ -120,11 +120,11 @@ class Judgement:
     def _having(self, name: str, ids: Iterable[str]) -> str:
         """For an admin: who has ids that the kubelet takes for free, and what to do."""
         who = ", ".join(sorted({who for i in ids for who in self.usage.forgotten_holders(name, i)}))
-        return f"{who} has it; delete the pod, its successor is known to the kubelet"
+        return f"{who} has it; delete the pod; the kubelet will know the new one"
 
     def _kept_back(self, key: Key, ids: Ids, *, keep: int) -> frozenset[str]:
-        """Free ids beyond the first `keep` ids. Ids in use stay Healthy; otherwise their pods would be reported
-        unhealthy.
+        """The free ids to withhold, so that `keep` ids stay Healthy. Ids in use stay Healthy first, or their pods would
+        be reported unhealthy.
         """
         used = {i for i in ids.current if self.usage.in_use(key[0], i)}
         free = [i for i in ids.current if i not in used]

@@ -1,9 +1,9 @@
 """When an id may leave a list. Pure.
 
-An id that may be allocated must never be dropped: kubelets from 1.34 on dereference the missing entry
-(pkg/kubelet/cm/devicemanager: manager.go after Allocate, topology_hints.go after a restart). So an id leaves in two
-steps. First the kubelet is told that it is Unhealthy. Then it is dropped when a List begun later, and the kubelet's
-record, show it free (`usage`).
+An id that may be allocated must never be dropped. Kubelets from 1.34 on use its entry without checking that it exists,
+and crash (pkg/kubelet/cm/devicemanager: manager.go after Allocate, topology_hints.go after a restart). So an id leaves
+in two steps. First the kubelet gets it as Unhealthy. Then it is dropped, when a List begun later and the kubelet's
+record show it free (`usage`).
 
 A resource whose entry left the configuration goes as a whole once none of its ids is in use: the kubelet keeps the
 entries of a plugin that disconnects. A device that vanished stays listed at least for its entry's removal grace, free

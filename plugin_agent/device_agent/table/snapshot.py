@@ -1,4 +1,4 @@
-"""What the device table tells others, as values of one moment: the kubelet's list, and the state for reports."""
+"""What others see of the device table, as values of one moment: the kubelet's list, and the state for reports."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -43,8 +43,8 @@ class DeviceState:
     `since`: when this health, reason or hold began, UTC. `unanswered`: why its last check gave no answer, or '': its
     health is what it was before. `hold`: why it is withheld, None if it is not. `ids`: as listed to the
     kubelet, those on their way out included; empty while the device's id is listed under another name. `holders`: of
-    those ids that are held. `stale`: ids whose container was given device nodes of other hardware by now -> which.
-    `kept`: ids that the kubelet keeps for pods that are gone -> the pod.
+    those ids that are held. `stale`: ids whose container holds device nodes that now belong to other hardware, or have
+    moved -> which. `kept`: ids that the kubelet keeps for pods that are gone -> the pod.
     """
 
     unit: Unit
@@ -111,7 +111,8 @@ class ResourceState:
     """One resource name. `counts`: physical devices, without those that another name lists for now. `capacity` and
     `allocated` count ids.
 
-    `entry`: the configuration entry's name as written. `message`: why it is refused, or ''.
+    `entry`: the configuration entry's name as written. `message`: why it is refused, or why its driver shows no
+    devices, or ''.
     """
 
     name: str

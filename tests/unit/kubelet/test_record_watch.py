@@ -236,7 +236,7 @@ async def test_a_kubelet_that_starts_without_a_record_begins_with_nothing(watche
     assert (reading.grants, reading.life, reading.problem) == ((), NEXT_LIFE, "")
 
 
-# A record that tells nothing
+# A record that cannot be used
 
 
 async def test_a_torn_record_is_told_once_and_until_it_is_readable(
