@@ -4,7 +4,7 @@ All begin with device_operator_: leader, reconcile_seconds{result}, queue_depth,
 watch_age_seconds{resource}, api_requests_total{verb,resource,code}, api_request_seconds{verb},
 events_dropped_total{reason},
 config_condition{config,type,status}, nodes{config,pool,state}, devices{config,pool,resource,health},
-capacity{config,pool,resource}, allocated{config,pool,resource}.
+devices_withheld{config,pool,resource}, capacity{config,pool,resource}, allocated{config,pool,resource}.
 """
 
 from collections import Counter as Tally

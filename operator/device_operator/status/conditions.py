@@ -202,7 +202,7 @@ def _devices(health: DeviceHealth, devices: BrokenDevices) -> str:
     if devices.listed:
         reasons = Counter(d.reason or health for d in devices.listed).most_common(MAX_GROUPS)
         text += f" on {name_nodes(d.node for d in devices.listed)}: "
-        text += ", ".join(f"{reason} {number}" for reason, number in reasons)
+        text += ", ".join(f"{reason} ({number})" for reason, number in reasons)
     return text + (
         f"; {devices.cut} of them are not listed, because the inventories have no room" if devices.cut else ""
     )

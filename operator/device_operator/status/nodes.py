@@ -74,7 +74,7 @@ class NodeReport:
 
 
 def settles_at(node: NodeView, settings: StatusSettings) -> datetime:
-    """When a Ready node is settled. After a reboot it has the same time as after its creation."""
+    """When a Ready node is settled: `settle` seconds after its creation, or after it became Ready again."""
     return max(node.created, node.ready_changed_at or node.created) + timedelta(seconds=settings.settle)
 
 
@@ -211,8 +211,8 @@ class _Reporter:
                 NodeState.PENDING,
                 NodeReason.TAINTED,
                 f"{'taint' if len(keeping) == 1 else 'taints'} {', '.join(map(str, keeping))} "
-                f"keep{'s' if len(keeping) == 1 else ''} the agent away: add to the tolerations of pool {pool.name}, "
-                "or omit them to tolerate every taint",
+                f"keep{'s' if len(keeping) == 1 else ''} the agent away: add a matching toleration to pool "
+                f"{pool.name}, or remove its tolerations (then it tolerates every taint)",
             )
         failed = self._failed_creates.get(pool_daemonset(self._identity, pool.name))
         if failed and self._within(failed.last_seen, self._settings.failed_create_recent):

@@ -97,7 +97,7 @@ class DeviceReason(Word):
     KUBELET_FORGOT = (
         "KubeletForgot",
         "The kubelet lost its record, for example in a power cut, and takes the device for free. The pod in the "
-        "message still has it. Delete that pod: the kubelet knows its successor.",
+        "message still has it. Delete that pod: the kubelet will know the new one.",
     )
     DUPLICATE_IDENTITY = (
         "DuplicateIdentity",
@@ -210,7 +210,11 @@ class NodeState(Word):
         "Failed",
         "The agent's pod cannot start, or ends repeatedly: kubectl logs -n device-operator POD --previous.",
     )
-    NO_DEVICES = "NoDevices", "The agent runs, but the node has no device to serve. This is not a fault."
+    NO_DEVICES = (
+        "NoDevices",
+        "The agent runs, but the node has no device to serve. A reason other than NoDevices names a fault, such as "
+        "DriverUnavailable or ConfigError.",
+    )
 
 
 class NodeReason(Word):
@@ -231,8 +235,8 @@ class NodeReason(Word):
     )
     TAINTED = (
         "Tainted",
-        "A taint of the node keeps the agent away; the message names it. Add a toleration to the pool, or omit "
-        "tolerations to tolerate every taint.",
+        "A taint of the node keeps the agent away; the message names it. Add a matching toleration to the pool, or "
+        "remove its tolerations: then it tolerates every taint.",
     )
     FAILED_CREATE = (
         "FailedCreate",
@@ -318,8 +322,8 @@ class NodeReason(Word):
     KUBELET_RECORD_UNREADABLE = (
         "KubeletRecordUnreadable",
         "The kubelet's record of what it gave to pods (kubelet_internal_checkpoint) cannot be read, or has a form that "
-        "this agent does not know. Devices are served by PodResources and what was seen last. Use a release that "
-        "supports the node's Kubernetes version, or look at the node's disk.",
+        "this agent does not know. Use a release that supports the node's Kubernetes version, or look at the node's "
+        "disk. Until then the agent relies on PodResources and on the last record it read.",
     )
     KUBELET_KEEPS = (
         "KubeletKeeps",
@@ -328,8 +332,8 @@ class NodeReason(Word):
     )
     STALE_GRANT = (
         "StaleGrant",
-        "A running pod was given a device node that belongs to other hardware by now, or is gone, because device nodes "
-        "were numbered anew. The message has pod and path. Delete the pod; its successor gets what is there.",
+        "A running pod holds a device node that now belongs to other hardware, or is gone, because device nodes were "
+        "numbered anew. The message has pod and path. Delete the pod; the new one gets what is there.",
     )
     POD_RESOURCES_UNAVAILABLE = (
         "PodResourcesUnavailable",
@@ -342,8 +346,9 @@ class NodeReason(Word):
     )
     SEAT_TAKEN = (
         "SeatTaken",
-        "Another agent of the same DevicePluginConfig serves this node, as while a node moves to another pool. This "
-        "agent waits and is not Ready. If it stays, look for a second agent pod on the node.",
+        "Only the text of the agent's /readyz has this word; in status.nodes the reason is AgentNotReady. Another "
+        "agent of the same DevicePluginConfig serves the node, as while the node moves to another pool. This agent "
+        "waits. If it stays, look for a second agent pod on the node.",
     )
     DEVICE_CONFLICT = (
         "DeviceConflict",
@@ -445,6 +450,6 @@ class EventReason(Word):
     )
     STALE_GRANT = (
         "StaleGrant",
-        "A running pod was given a device node that belongs to other hardware by now, or is gone. The message has pod, "
-        "node, device and path. Delete the pod; its successor gets what is there.",
+        "A running pod holds a device node that now belongs to other hardware, or is gone. The message has pod, node, "
+        "device and path. Delete the pod; the new one gets what is there.",
     )

@@ -42,7 +42,7 @@ CAUSES: dict[str, tuple[dict[str, Any], tuple[str, str, str]]] = {
     ),
     "a taint": (
         {"on": node(taints=(taint("gpu", "yes"),)), "pool": PoolView(name="default", nodes=("node-1",), tolerations=())},
-        ("Pending", "Tainted", "taint gpu=yes:NoSchedule keeps the agent away: add to the tolerations of pool default"),
+        ("Pending", "Tainted", "taint gpu=yes:NoSchedule keeps the agent away: add a matching toleration to pool default"),
     ),
     "two taints": (
         {

@@ -200,7 +200,7 @@ def test_devices_without_an_answer_degrade_and_are_not_counted_as_healthy():
                            inventory("node-0001"))  # fmt: skip
     found = status(**seen)
     assert conditions(found)["Degraded"] == ("True", "DevicesUnknown")
-    assert message(found, "Degraded") == "2 devices Unknown on node node-0000: DriverHangs 2"
+    assert message(found, "Degraded") == "2 devices Unknown on node node-0000: DriverHangs (2)"
     assert conditions(found)["Ready"] == ("True", "Serving")
     assert found["summary"] == {
         "nodes": "2/2",
@@ -226,7 +226,7 @@ def test_unhealthy_and_unknown_devices_are_both_reported():
     )
     assert conditions(found)["Degraded"] == ("True", "DevicesUnhealthy")
     assert message(found, "Degraded") == (
-        "1 device Unhealthy on node node-1: Missing 1; 1 device Unknown on node node-1: Unknown 1"
+        "1 device Unhealthy on node node-1: Missing (1); 1 device Unknown on node node-1: Unknown (1)"
     )
     assert found["summary"]["devices"] == "0/2"
 
@@ -241,7 +241,7 @@ def test_unhealthy_devices_degrade_by_name():
         nodes=(node(),), pods=(pod(),), inventories=(inventory(resources=[counts(devices=3, healthy=1)], devices=bad),)
     )
     assert conditions(found)["Degraded"] == ("True", "DevicesUnhealthy")
-    assert message(found, "Degraded") == "2 devices Unhealthy on node node-1: Missing 2"
+    assert message(found, "Degraded") == "2 devices Unhealthy on node node-1: Missing (2)"
     assert conditions(found)["Ready"][0] == "True"
 
 
@@ -252,7 +252,7 @@ def test_health_that_is_not_kept_is_reported_beside_unhealthy_devices():
     assert conditions(found)["Degraded"] == ("True", "HealthNotKept")
     assert message(found, "Degraded") == (
         "Serving HealthNotKept on node node-1: could not be kept on the node: No space left on device; "
-        "1 device Unhealthy on node node-1: Xid79 1"
+        "1 device Unhealthy on node node-1: Xid79 (1)"
     )
     assert conditions(found)["Ready"][0] == "True"
 

@@ -170,8 +170,8 @@ def test_devices_omitted_from_a_list_are_still_counted():
     assert only["message"].startswith("100 of 2000 devices Unhealthy: a (Missing)")
     assert conditions(found)["Degraded"] == ("True", "DevicesUnhealthy")
     degraded = message(found, "Degraded")
-    assert "100 devices Unhealthy on node node-1: Missing 1; 99 of them are not listed" in degraded
-    assert "300 devices Unknown on node node-1: NoAnswer 1; 299 of them are not listed" in degraded
+    assert "100 devices Unhealthy on node node-1: Missing (1); 99 of them are not listed" in degraded
+    assert "300 devices Unknown on node node-1: NoAnswer (1); 299 of them are not listed" in degraded
 
 
 def test_broken_devices_of_an_empty_cut_list_are_still_reported():
