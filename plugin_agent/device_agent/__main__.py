@@ -159,7 +159,7 @@ def _own_pod() -> tuple[str, str] | None:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    # set before gRPC is imported: the agent never forks, and the C core must not write into our log
+    # set before gRPC is imported: the agent never forks, and gRPC's C core must not write into our log
     os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     # objects that imports make stay, so collections would find nothing; they take a tenth of the start

@@ -91,8 +91,8 @@ def health_transitions(old: Iterable[InventoryView], new: Iterable[InventoryView
     """Events for the devices whose health changed between two observations of an object's inventories.
 
     Up to `MAX_NAMED` devices of one reason get an Event each; more of them share one. Devices that are withheld by
-    plan, or offered again after that, share one Normal Event. A device that is seen for the first time is told if it is
-    Unhealthy. A device that is not listed is not told: the list may be incomplete.
+    plan, or offered again after that, share one Normal Event. A device that is seen for the first time gets an Event if
+    it is Unhealthy. A device that is no longer listed gets none: the list may be incomplete.
     """
     groups: defaultdict[tuple[DeviceHealth, str], list[_Change]] = defaultdict(list)
     planned: list[_Change] = []
@@ -108,8 +108,8 @@ def health_transitions(old: Iterable[InventoryView], new: Iterable[InventoryView
 def stale_grants(old: Iterable[InventoryView], new: Iterable[InventoryView]) -> tuple[Notice, ...]:
     """Events for the pods whose device node has become that of other hardware, or is gone, between two observations.
 
-    A grant is told once, when its pod is known, whatever lies at its path later. Up to `MAX_NAMED` grants get an Event
-    each; more of them share one.
+    A grant gets one Event, when its pod is known, whatever lies at its path later. Up to `MAX_NAMED` grants get an
+    Event each; more of them share one.
     """
     found = [change for change in _changes(old, new) if change.newly_stale]
     reason = EventReason.STALE_GRANT
@@ -143,7 +143,7 @@ class _Change:
 
     @property
     def planned(self) -> bool:
-        """Whether it is withheld by plan now, or no longer, and its health tells nothing new."""
+        """Whether its `withheld` has changed, and its health has not."""
         return self.device.withheld != (self.was.withheld if self.was is not None else "") and not self.told
 
     @property
@@ -167,7 +167,7 @@ class _Change:
 
     @property
     def newly_stale(self) -> bool:
-        """Whether a pod that is known has a wrong device node, and it is not the one that was told before."""
+        """Whether a pod that is known has a wrong device node, and had no Event about it yet."""
         if not _names_stale(self.device):
             return False
         if self.was is None or not _names_stale(self.was):
@@ -182,7 +182,7 @@ class _Change:
 
     def stale_text(self, room: int) -> str:
         """In at most `room` characters: what is wrong, where, and what to do, which is never cut off."""
-        device, cure = self.device, ": delete the pod, its successor gets what is there"
+        device, cure = self.device, ": delete the pod; the new one gets what is there"
         text = f"{device.resource} {device.id} on node {self.node}: {device.stale_grant}"
         return clip(text, room - len(cure)) + cure
 

@@ -98,7 +98,7 @@ class DeviceReason(Word):
     KUBELET_FORGOT = (
         "KubeletForgot",
         "The kubelet lost its record, for example in a power cut, and takes the device for free. The pod in the "
-        "message still has it. Delete that pod: the kubelet knows its successor.",
+        "message still has it. Delete that pod: the kubelet will know the new one.",
     )
     DUPLICATE_IDENTITY = (
         "DuplicateIdentity",

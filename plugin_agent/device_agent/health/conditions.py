@@ -49,16 +49,15 @@ def own(unit: Unit) -> str:
 
 
 class Conditions:
-    """See the module. `fault_rules`: source -> what its faults mean, for each source that is a driver library.
-
-    Entries with such a source have physical parts.
+    """See the module. `fault_rules`: source -> what its faults mean, for each source that reports on physical parts, as
+    a driver library does. Entries with such a source have physical parts.
     """
 
     def __init__(self, fault_rules: Mapping[str, FaultRule]) -> None:
         self._fault_rules = fault_rules
         self._rules: dict[str, HealthRules] = {}
         self._drivers: dict[str, frozenset[str]] = {}
-        """Entry -> its sources that are driver libraries, of entries that have any."""
+        """Entry -> its sources that have fault rules, of entries that have any."""
         self._list = Watchlist()
         self._last: dict[str, Look] = {}
         """Source -> its last look that had answers."""

@@ -106,7 +106,7 @@ def _grant(entry: Mapping[str, Any]) -> Grant:
         ids=ids,
         note=note,
         nodes=tuple(sorted({device.host_path for device in answer.devices})),
-        # a note says all; of others the strings tell which hardware is meant
+        # a note says all; without one, the strings say which hardware is meant
         words=hardware_words((*ids, *_strings(answer))) if note is None else (),
     )
 

@@ -36,7 +36,7 @@ _OPTIONS: Final = (
     ("grpc.so_reuseport", 0),
 )
 _STOP_SECONDS: Final = 0.5
-_BOOKS_SECONDS: Final = 0.01
+_LOG_AFTER_SECONDS: Final = 0.01
 _LOGGED_IDS: Final = 64
 
 _Context = grpc.aio.ServicerContext[Any, Any]
@@ -108,7 +108,7 @@ class ResourceServer:
         self._loop = asyncio.get_running_loop()
         self._server: grpc.aio.Server | None = None
         self._turn = asyncio.Event()
-        self._books: list[tuple[dp.AllocateRequest, float]] = []
+        self._unlogged: list[tuple[dp.AllocateRequest, float]] = []
         self._ending = False
         self._again = False
         self._quiet = asyncio.Event()
@@ -135,7 +135,7 @@ class ResourceServer:
         try:
             with sockets.private():
                 server.add_insecure_port(f"unix:{path}")
-        except RuntimeError as error:  # the C core's text names neither directory nor cause
+        except RuntimeError as error:  # gRPC's C core's text names neither directory nor cause
             raise sockets.SocketError(
                 f"no socket can be made in {directory}: it must be there and writable for the agent"
             ) from error
@@ -176,7 +176,7 @@ class ResourceServer:
             return
         await self.end_streams()
         await server.stop(_STOP_SECONDS)
-        self._write_books()
+        self._log_allocations()
         if path is not None:
             path.unlink(missing_ok=True)
 
@@ -269,9 +269,9 @@ class ResourceServer:
             self._metrics.allocated(self.resource, seconds=time.monotonic() - begun, error=True)
             logger.warning("allocation refused", extra={"resource": self.resource, "error": str(refused)})
             await context.abort(grpc.StatusCode[refused.code], str(refused))
-        if not self._books:
-            self._loop.call_later(_BOOKS_SECONDS, self._write_books)
-        self._books.append((request, time.monotonic() - begun))
+        if not self._unlogged:
+            self._loop.call_later(_LOG_AFTER_SECONDS, self._log_allocations)
+        self._unlogged.append((request, time.monotonic() - begun))
         return answer
 
     def _one_container(self, ids: Sequence[str]) -> injection.ContainerResponse:
@@ -282,12 +282,12 @@ class ResourceServer:
         self._table.handed_out(self.resource, ids, now=time.monotonic())
         return response
 
-    def _write_books(self) -> None:
+    def _log_allocations(self) -> None:
         """Writes log and metrics, and asks for holders, after the answer: the pod waits for the answer, but not for
         these.
         """
-        books, self._books = self._books, []
-        for request, seconds in books:
+        unlogged, self._unlogged = self._unlogged, []
+        for request, seconds in unlogged:
             self._metrics.allocated(self.resource, seconds=seconds, error=False)
             for container in request.container_requests:
                 ids = tuple(container.devices_ids)

@@ -146,7 +146,7 @@ class Settling:
         self._tried = NO_DOUBT
 
     def stirred(self) -> None:
-        """List or record told something new, or ids were handed out."""
+        """List or record showed something new, or ids were handed out."""
         doubtful = self._doubtful()
         if not doubtful:
             self._tried = NO_DOUBT

@@ -22,7 +22,7 @@ MESSAGE_LIMIT: Final = 4 * 1024 * 1024
 """The longest message that a Go client accepts by default: the limit of a ListAndWatch message to the kubelet."""
 
 LOCAL_AUTHORITY: Final = ("grpc.default_authority", "localhost")
-"""Without it the C core sends the socket's percent-encoded path as :authority, which strict servers refuse."""
+"""Without it gRPC's C core sends the socket's percent-encoded path as :authority, which strict servers refuse."""
 
 
 @dataclass(frozen=True, slots=True)

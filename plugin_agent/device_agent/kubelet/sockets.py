@@ -1,7 +1,7 @@
 """The agent's sockets in the kubelet's device-plugins directory: new names, stale sockets, the kubelet's own socket.
 
-The C core takes over a socket that it finds at its path, and unlinks the path when either server stops. So every server
-gets a name that was never used before, and only our own dead sockets are removed.
+gRPC's C core takes over a socket that it finds at its path, and unlinks the path when either server stops. So every
+server gets a name that was never used before, and only our own dead sockets are removed.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from typing import Final
 
 KUBELET_SOCKET: Final = "kubelet.sock"
 MAX_PATH: Final = 107
-"""Bytes of a socket's path (struct sockaddr_un less its final zero); the C core refuses more."""
+"""Bytes of a socket's path (struct sockaddr_un less its final zero); gRPC's C core refuses more."""
 
 _CONNECT_SECONDS: Final = 0.2
 

@@ -1,7 +1,7 @@
 """Serves a node only where this agent has the locks for it (`seats`), whatever the disk does.
 
 - Before anything else the agent takes its object's seat. While another agent has it, this one waits.
-- Before a scan's devices are offered, their locks are taken. What another agent has is told to the table, and tried
+- Before a scan's devices are offered, their locks are taken. What another agent has is reported to the table, and tried
   again until it is free.
 - A disk that hangs or refuses stops nothing. Then the agent serves without new locks, logs it, and tries again.
 """

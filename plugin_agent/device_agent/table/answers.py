@@ -4,7 +4,7 @@ Lists for the kubelet, what the node store keeps, what needs a lock, and a snaps
 the state: the events of `device_table` do.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -40,7 +40,12 @@ NOTHING_STALE: Final[Mapping[Key, str]] = {}
 
 
 class TableAnswers:
-    """The state, and the questions. `fault_rules`: source -> what its faults mean, for each driver library."""
+    """The state, and the questions.
+
+    `fault_rules`: source -> what its faults mean, for each source whose devices have health of their own. `libraries`:
+    sources that are driver libraries; None: all sources with fault rules. The scan cannot tell whether the hardware of
+    such a source is still there.
+    """
 
     def __init__(
         self,
@@ -50,6 +55,7 @@ class TableAnswers:
         config: str = "",
         boot: str = "",
         fault_rules: Mapping[str, FaultRule] = NO_FAULTS,
+        libraries: Collection[str] | None = None,
     ) -> None:
         self._next = document
         self._to_come = Naming.of(document)
@@ -68,14 +74,14 @@ class TableAnswers:
         self._notes = NoteWriter(owner=owner, boot=boot)
         self._view = KubeletView()
         self._told: Mapping[str, Told] = {}
-        self._drivers = frozenset(fault_rules)
+        self._libraries = frozenset(fault_rules if libraries is None else libraries)
         self._conditions = Conditions(fault_rules)
         self._health_turn = 0
         self._elsewhere = NOTHING_ELSEWHERE
         self._contention = Contention()
         self._wanted: tuple[object, Wanted] = (None, Wanted())
         self._stale = NOTHING_STALE
-        self._looked_by: tuple[object, ...] = (None,)
+        self._elsewhere_judged: tuple[object, ...] = (None,)
         self._links: Links = {}
         self._links_of: Mapping[str, Links] = {}
         self._lists: Lists = {}
@@ -201,7 +207,7 @@ class TableAnswers:
         return self._usage.holders if self._usage.known else None
 
     def doubtful(self) -> frozenset[Key]:
-        """Ids of which another look at List and record would tell more: whether they are in use at all."""
+        """Ids that may be in use or not. Another List, and another look at the record, may decide it."""
         return self._usage.left_over.union(self._usage.doubts)
 
     def held_ids(self) -> frozenset[str]:

@@ -1,7 +1,7 @@
 """What the agents of a node must not serve twice, and what follows where another agent serves it. Pure.
 
 The kernel's locks decide (`store.seats`): at most one live agent has the lock of a resource name or of a device. This
-module says which locks this agent needs, and what an admin is told.
+module says which locks this agent needs, and has the text for an admin.
 """
 
 from collections.abc import Callable, Mapping

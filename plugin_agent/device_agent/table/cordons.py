@@ -59,7 +59,7 @@ class Cordons:
 
     `own`: of this object's inventory. `rules`: of its configuration; `ruled`: what these match. `others`: what other
     objects' agents keep. `kept_before`: a file of this object, or of an earlier one of its name, has been read.
-    `told`: the inventory has been read, so what an earlier process kept no longer counts.
+    `told`: this process has read the inventory, so what an earlier process kept no longer counts.
     `deleted`: other objects that have no inventory of this node any more; their cordons count no longer.
     """
 
@@ -209,7 +209,7 @@ class _Names:
 
 
 def _latest(cordons: Iterable[Cordon]) -> tuple[Cordon, ...]:
-    """Of each object's name, what the last file says."""
+    """The cordons of the newest file of each object name. An item without an id begins a file."""
     found: dict[str, list[Cordon]] = {}
     for cordon in cordons:
         if cordon.id:

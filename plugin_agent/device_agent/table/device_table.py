@@ -18,8 +18,14 @@ module beside it:
     offering    all of these       -> how each device stands (`device.Standing`)
     lists       devices, standings -> the list of each name (`lists.ResourceList`)
 
-Each event that may change a list ends in `_settle`, which goes through them in this order. Only `lists` and
-`granting` know ListAndWatch. Another way of serving would read devices and standings directly.
+Each event that may change a list ends in `_settle`, which goes through them in this order.
+
+ListAndWatch shows in `lists`, in `granting`, in the event `told`, and in the rules that use `lists.Ids`: presence,
+retention, adoption, holdings, contention, gone and offering. Another way of serving would read devices and standings
+directly, but needs its own rule for retention: while its entry is in the configuration, a device leaves the table only
+after `told`, which only `kubelet.plugin` calls.
+
+CONTRIBUTING.md has a glossary: object, find, unit, part, List, record, note, grant, holder, told, settled and others.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -78,7 +84,7 @@ class DeviceTable(TableAnswers):
             self._health_moved(self._conditions.scanned(unit, now=now, wall=wall))
         self._of_name = {**self._of_name, **{name: self._entries[u.entry] for (name, _), u in units.items()}}
         scan = Scan(
-            units, self._entries, edited=edited, has=lambda u: u.source in self._drivers or selection.has(u), now=now
+            units, self._entries, edited=edited, has=lambda u: u.source in self._libraries or selection.has(u), now=now
         )
         before, self._devices = self._devices, scan.devices(self._devices)
         self._ids = self._contention.without_untold(
@@ -278,12 +284,12 @@ class DeviceTable(TableAnswers):
         """What is in use under other names, ids and numbers than we list it. It takes long only when something has
         changed.
         """
-        if all(map(is_, self._looks_at(), self._looked_by)):
+        if all(map(is_, self._elsewhere_judged_by(), self._elsewhere_judged)):
             return
         usage = self._usage
         if not (self._view.seen or usage.grants.all or usage.lost.all or usage.doubts):
             self._elsewhere, self._stale = NOTHING_ELSEWHERE, NOTHING_STALE
-            self._looked_by = self._looks_at()
+            self._elsewhere_judged = self._elsewhere_judged_by()
             return
         present = tuple(device.unit for device in self._devices.values() if device.present and device.exclusive)
         self._view = self._view.found(holdings.of_other_plugins(self._view.seen, present), boot=self._boot)
@@ -292,9 +298,10 @@ class DeviceTable(TableAnswers):
         self._elsewhere = self._elsewhere if found == self._elsewhere else found
         stale = holdings.stale(self._usage, present, boot=self._boot)
         self._stale = self._stale if stale == self._stale else stale
-        self._looked_by = self._looks_at()
+        self._elsewhere_judged = self._elsewhere_judged_by()
 
-    def _looks_at(self) -> tuple[object, ...]:
+    def _elsewhere_judged_by(self) -> tuple[object, ...]:
+        """The values from which `_elsewhere` and `_stale` are computed, as `_judged_by` for the lists."""
         usage = self._usage
         grants = (usage.grants, usage.past, usage.lost, self._view.seen)
         return *grants, usage.listing, usage.doubts, self._devices, self._ids
@@ -314,7 +321,8 @@ class DeviceTable(TableAnswers):
             self._conditions.forget_others({own(device.unit) for device in self._devices.values()})
 
     def _judge(self, leaving: Mapping[str, str], *, wall: datetime) -> None:
-        causes = Departures(self._selection, self._entries, self._usage, self._drivers).causes(self._devices, self._ids)
+        departures = Departures(self._selection, self._entries, self._usage, self._libraries)
+        causes = departures.causes(self._devices, self._ids)
         blocking = HardwareIndex[Holding]()
         for holding in (*holdings.former(self._devices, self._ids, self._usage), *self._elsewhere.hardware):
             blocking.add(holding.unit, holding)

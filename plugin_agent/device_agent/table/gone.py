@@ -22,12 +22,12 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Departures:
-    """The input. `entries`: those in force. `drivers`: sources that are driver libraries."""
+    """The input. `entries`: those in force. `libraries`: sources that are driver libraries."""
 
     selection: Selection
     entries: Mapping[str, Resource]
     usage: Usage
-    drivers: Collection[str] = ()
+    libraries: Collection[str] = ()
 
     def causes(self, devices: Mapping[Key, Device], ids: Mapping[Key, Ids]) -> Mapping[Key, Cause]:
         """The cause for each device that is gone."""
@@ -69,7 +69,7 @@ class Departures:
             return f"excluded now: {exclusion.reason}{why}"
         if device.removed_by:
             return device.removed_by
-        if device.never_found and unit.source not in self.drivers and self.selection.has(unit):
+        if device.never_found and unit.source not in self.libraries and self.selection.has(unit):
             return f"no source of {unit.entry} selects it"
         return ""
 

@@ -1,4 +1,4 @@
-"""What containers were given, by the kubelet's own record. Values alone.
+"""What containers were given, by the kubelet's own record. Only values.
 
 The kubelet keeps of each container and resource the ids and the whole Allocate answer, those of other vendors' plugins
 too (`kubelet/checkpoint.py`). Our own answers carry a note (`allocate/grant.py`), which says which hardware each id
@@ -56,7 +56,7 @@ class Granted(NamedTuple):
     boot: str
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)  # the one of contract.values has slots, and cached_property needs a __dict__
 class Grants:
     """All grants of the node, with indexes that are made when they are first asked for."""
 
@@ -89,7 +89,7 @@ class Grants:
 
 @dataclass(frozen=True, slots=True)
 class SeenGrant:
-    """A grant with the pod's name, as far as a List has told it; both '' otherwise.
+    """A grant, with namespace and name of its pod if a List has shown them, else ''.
 
     `devices`: for a grant without a note, our devices that were found in it, with node numbers as of `boot`. They are
     stored, because device nodes may be numbered anew while the pod runs. `lost`: the kubelet has forgotten the grant

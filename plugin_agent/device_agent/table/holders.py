@@ -7,7 +7,7 @@ from dataclasses import field
 from device_agent.contract.values import dataclass
 
 
-@dataclasses.dataclass(frozen=True, slots=True, order=True)
+@dataclasses.dataclass(frozen=True, slots=True, order=True)  # the one of contract.values has no order
 class Holder:
     """One container that has a device. PodResources gives no pod uid: a pod of the same name may be another one."""
 

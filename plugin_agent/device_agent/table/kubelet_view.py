@@ -1,4 +1,4 @@
-"""All that the kubelet has told of who has what, and what of it must outlive the process. Pure."""
+"""All that the kubelet has said about who has what, and what of it must outlive the process. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import field, replace

@@ -138,7 +138,7 @@ class ListRow(NamedTuple):
         return standing.offered and device_id not in standing.kept_back and device_id not in self.ids.leaving
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False)  # the one of contract.values has slots, and always compares by value
 class ResourceList:
     """The list of one resource name. `rows`: its devices by id; `hints`: whether the kubelet gets NUMA nodes.
 

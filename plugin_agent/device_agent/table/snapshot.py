@@ -1,4 +1,4 @@
-"""What the device table tells others, as values of one moment: the kubelet's list, and the state for reports."""
+"""What others see of the device table, as values of one moment: the kubelet's list, and the state for reports."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping

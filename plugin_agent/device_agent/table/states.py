@@ -12,8 +12,8 @@ from device_agent.table.usage import Usage
 
 
 class OfIds(NamedTuple):
-    """What is told of single ids. `stale`: their containers were given other nodes. `kept`: the kubelet keeps them for
-    pods that are gone.
+    """What is reported of single ids. `stale`: their containers hold device nodes of other hardware. `kept`: the
+    kubelet keeps them for pods that are gone.
     """
 
     stale: Mapping[Key, str]

@@ -1,7 +1,7 @@
-"""Which ids may be in use. The kubelet tells it in three ways: Allocate, PodResources List, and its own record. Pure.
+"""Which ids may be in use. The kubelet shows it in three ways: Allocate, PodResources List, and its own record. Pure.
 
 The device plugin API has no release call, so "free" is a conclusion. In use is what the record has
-(`table.grants`), what List shows, and what was handed out and has appeared in neither. None of the three tells all:
+(`table.grants`), what List shows, and what was handed out and has appeared in neither. None of the three is complete:
 
 - List leaves out plain init containers (pkg/kubelet/apis/podresources), whose surplus ids their pod keeps.
 - The record has ids of ended pods until somebody's device list is sent after a List. The kubelet copies its state
@@ -52,14 +52,14 @@ class Doubt(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What the kubelet has told. Times are monotonic seconds. Nothing happens to the table while an Allocate is
+    """What the kubelet has shown. Times are monotonic seconds. Nothing happens to the table while an Allocate is
     answered.
 
     `known`: the last question to PodResources was answered. `begun`: when the List that counts was begun. `grants`: of
     the last record that could be read. `recorded`: when it was first read so. `problem`: why it cannot be read now, or
     ''. `doubts`: ids that neither shows. `lost`: what running pods have and the kubelet has forgotten (`forgotten`).
-    `names`: uid of a pod -> its namespace and name, as far as a List has told them. `past`: grants that the record has
-    no longer, of ids that are not free yet.
+    `names`: uid of a pod -> its namespace and name, if a List has shown them. `past`: grants that the record no longer
+    has, of ids that are not free yet.
     """
 
     known: bool = False
@@ -192,7 +192,7 @@ class Usage:
         return self.holders.get(resource, _NONE).get(device_id, _NOBODY)
 
     def who(self, resource: str, device_id: str) -> tuple[str, ...]:
-        """For an admin: the pods that have the id, by name where List tells it."""
+        """For an admin: the pods that have the id, by name if List has shown it."""
         if named := self.holders_of(resource, device_id):
             return tuple(str(holder) for holder in named)
         key = (resource, device_id)
@@ -211,7 +211,7 @@ class Usage:
         return self.begun is None or self.may_be_held(resource, device_id)
 
     def may_be_held(self, resource: str, device_id: str) -> bool:
-        """Whether anything told that the id is in use: the kubelet, an Allocate, or a grant that was forgotten."""
+        """Whether the kubelet, an Allocate, or a grant that the kubelet forgot shows the id in use."""
         key = (resource, device_id)
         return key in self.doubts or key in self.lost.by_key or self.shown(key)
 
@@ -223,7 +223,7 @@ class Usage:
         return fresh or self.shown(key)
 
     def used(self) -> frozenset[Key]:
-        """All ids that are or may be in use, as far as any was named."""
+        """All ids that are or may be in use, of those that List, the record or an Allocate has named."""
         return frozenset(self.held_keys()).union(self.doubts, self.lost.by_key)
 
     def granted(self, key: Key) -> Granted | None:

@@ -1,10 +1,12 @@
 """Health and links of an unknown source: its parts, faults and rules are values like those of any other source."""
 
+from dataclasses import replace
 from datetime import datetime
 
 import pytest
 from device_agent.allocate.topology import LINK
 from device_agent.contract.document import Clears, DeviceEntry, Document, HealthRules, Resource, SysfsSource
+from device_agent.contract.reasons import DeviceReason, Withheld
 from device_agent.health.news import Answer, Check, Code, DriverLoad, Fault, Look, Ruling
 from device_agent.nvml import xids
 from device_agent.select.unit import Unit
@@ -132,6 +134,20 @@ def test_faults_before_the_first_configuration_count_for_their_own_source():
     fresh.table.configure(Document((entry(),)))
     fresh.table.apply_selection(selection(of_card("a"), of_card("c", card="card-2")), now=fresh.now, wall=fresh.wall)
     assert fresh.reasons() == {"c": "Fault7"}
+
+
+@pytest.mark.parametrize(
+    ("libraries", "reason"), [(None, Withheld.DRAINING), ((), DeviceReason.MISSING)], ids=["a library", "no library"]
+)
+def test_fault_rules_alone_do_not_make_a_source_a_driver_library(libraries, reason):
+    """The scan sees whether the hardware of other sources is still there, so a vanished device is Missing."""
+    table = DeviceTable(Document((entry(),)), fault_rules={SOURCE: rule}, libraries=libraries)
+    table.apply_selection(selection(of_card("a")), now=0.0, wall=wall(0))
+    edited = DeviceEntry(sysfs=SysfsSource(subsystem="another"))
+    table.configure(Document((replace(entry(), devices=(edited,)),)))
+    table.apply_selection(selection(), now=1.0, wall=wall(1))
+    [device] = table.snapshot().resources[0].devices
+    assert reason in (device.reason, device.withheld)
 
 
 def test_links_of_any_source_score():
