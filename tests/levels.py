@@ -52,7 +52,8 @@ LEVELS: dict[str, list[list[str]]] = {
 }
 SIDE_BY_SIDE = ("static", "unit")  # their commands share nothing; the other levels have one machine to themselves
 GROUPS = {"check": ["static", "unit"], "all": ["static", "unit", "agent", "operator", "cluster"]}
-ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT / 'tests/cluster'}", "MYPYPATH": "tests/cluster"}
+_OURS = os.pathsep.join(str(ROOT / name) for name in ("operator", "plugin_agent", "tests/cluster"))
+ENVIRONMENT = {**os.environ, "PYTHONPATH": _OURS, "MYPYPATH": "tests/cluster"}
 
 
 def main(names: list[str]) -> int:
