@@ -3,11 +3,17 @@
 import contextlib
 import io
 import json
+import os
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kubectl_devices.__main__ import main
+from localcluster import places
+
+SOURCES = ("cli", "operator", "plugin_agent")
 
 
 @dataclass(frozen=True)
@@ -35,3 +41,15 @@ def run(kubeconfig: Path, *arguments: str) -> Answer:
         except SystemExit as ended:
             status = int(ended.code or 0)
     return Answer(status, out.getvalue(), err.getvalue())
+
+
+def start(kubeconfig: Path, *arguments: str) -> "subprocess.Popen[str]":
+    """As a process, for commands that wait for something that the test does meanwhile."""
+    command, *rest = arguments
+    return subprocess.Popen(
+        [sys.executable, "-m", "kubectl_devices", command, "--kubeconfig", str(kubeconfig), *rest],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(str(places.CHECKOUT / folder) for folder in SOURCES)},
+    )

@@ -4,11 +4,15 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from agents import Agent, ready_node
-from cliruns import Answer, run
-from kubeapi import CONFIGS, Kube, Owned, condition, config, eventually, node
+from cliruns import Answer, run, start
+from kubeapi import CONFIGS, INVENTORIES, Kube, Object, Owned, condition, config, eventually, node
 from localcluster import Cluster
 
 RESOURCE = "example.com/lab"
+INVENTORY = f"{INVENTORIES}/lab.worker-1"
+DEFAULT_PODS = "/api/v1/namespaces/default/pods"
+BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 Run = Callable[..., Answer]
 
@@ -95,3 +99,125 @@ def test_a_user_without_any_right_is_told_verb_and_resource_and_sees_no_tracebac
     assert answer.status == 1
     assert "nodedeviceinventories.device-operator.io" in answer.err
     assert "Traceback" not in answer.err
+
+
+def pod(name: str, **meta: object) -> Object:
+    container = {"name": "main", "image": "example.com/main:1", "resources": {"limits": {RESOURCE: 1}}}
+    return {
+        "metadata": {"name": name, **meta},
+        "spec": {"containers": [container], "automountServiceAccountToken": False},
+    }
+
+
+@pytest.fixture
+def pods(kube: Kube) -> Iterator[Callable[[Object], None]]:
+    """Creates pods in the namespace default, which nothing schedules."""
+    made: list[str] = []
+    kube.create(ACCOUNTS, {"metadata": {"name": "default"}})
+
+    def create(body: Object) -> None:
+        made.append(kube.create(DEFAULT_PODS, body)["metadata"]["name"])
+
+    yield create
+    for name in made:
+        kube.delete(f"{DEFAULT_PODS}/{name}", gracePeriodSeconds=0)
+    kube.delete(f"{ACCOUNTS}/default")
+
+
+@pytest.fixture
+def budget(kube: Kube, pods: Callable[[Object], None]) -> Iterator[str]:
+    """A ReplicaSet's pod that a disruption budget protects. No controller runs, so the budget allows nothing yet."""
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "set", "uid": "1-2-3", "controller": True}
+    pods(pod("holder", labels={"app": "holder"}, ownerReferences=[owner]))
+    # a pod that does not run yet may be evicted whatever its budget says
+    running = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    kube.patch(f"{DEFAULT_PODS}/holder/status", {"status": running})
+    spec = {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "holder"}}}
+    kube.create(BUDGETS, {"metadata": {"name": "holders"}, "spec": spec})
+    yield f"{BUDGETS}/holders"
+    kube.delete(f"{BUDGETS}/holders")
+
+
+@pytest.mark.usefixtures("agent")
+def test_who_goes_from_a_device_to_its_pods_and_from_a_pod_to_its_devices(cli: Run):
+    held = ["worker-1", RESOURCE, "b", "default", "holder", "main"]
+    assert cli("who").rows == cli("who", "b").rows == cli("who", "pod/holder").rows == [held]
+    assert cli("who", "a").rows == []
+    assert cli("who", "nothing").status == 1
+    assert cli("who", "pod/nothing").status == 1
+
+
+def cordoned(kube: Kube) -> list[Object]:
+    return list(kube.get(INVENTORY)["spec"].get("cordoned", ()))
+
+
+@pytest.mark.usefixtures("agent")
+def test_cordon_adds_to_what_others_cordoned_and_uncordon_takes_away_its_own(cli: Run, kube: Kube):
+    kube.patch(INVENTORY, {"spec": {"cordoned": [{"id": "c", "reason": "theirs"}]}})
+    assert cli("cordon", "worker-1", "a", "--reason", "swap the cable").status == 0
+    assert cordoned(kube) == [{"id": "c", "reason": "theirs"}, {"id": "a", "reason": "swap the cable"}]
+    assert cli("cordon", "worker-1", "a").status == 0
+    assert cli("uncordon", "worker-1", "a").status == 0
+    assert cordoned(kube) == [{"id": "c", "reason": "theirs"}]
+    assert cli("uncordon", "worker-1", "a").status == 1
+    assert cli("cordon", "worker-1", "--all").status == 0
+    assert {"id": "*"} in cordoned(kube)
+    assert cli("uncordon", "worker-1", "--all").status == 0
+    assert cordoned(kube) == []
+
+
+@pytest.mark.usefixtures("agent")
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [(("worker-1", "z"), 1), (("worker-9", "a"), 1), (("worker-1",), 2), (("worker-1", "a", "--all"), 2)],
+)
+def test_a_cordon_of_what_is_not_there_writes_nothing(cli: Run, kube: Kube, arguments: tuple[str, ...], status: int):
+    answer = cli("cordon", *arguments)
+    assert answer.status == status
+    assert answer.err.startswith("error: ")
+    assert cordoned(kube) == []
+
+
+@pytest.mark.usefixtures("agent")
+def test_who_may_only_read_is_told_which_right_a_cordon_needs(allowed: Callable[..., Run], kube: Kube):
+    answer = allowed(("device-operator.io", "nodedeviceinventories", ["get", "list"]))("cordon", "worker-1", "a")
+    assert answer.status == 1
+    assert "patch nodedeviceinventories.device-operator.io" in answer.err
+    assert cordoned(kube) == []
+
+
+def test_drain_waits_for_the_cordon_and_for_the_disruption_budget(agent: Agent, kube: Kube, api: Cluster, budget: str):
+    def report(holders: dict[str, str]) -> None:
+        agent.report({"a": "Healthy", "b": "Healthy", "c": "Healthy"}, resource=RESOURCE, allocated=holders)
+        devices = kube.get(INVENTORY)["status"]["devices"]
+        devices[1] |= {"offered": False, "withheld": "Cordoned"}
+        kube.patch(f"{INVENTORY}/status", {"status": {"devices": devices}})
+
+    with start(api.kubeconfig, "drain", "worker-1", "b", "--timeout", "60s") as drain:
+        eventually("the cordon", lambda: cordoned(kube) == [{"id": "b"}])
+        report({"b": "holder"})
+        assert drain.stderr is not None
+        assert "default/holder" in drain.stderr.readline()  # the budget has refused
+        assert kube.find(f"{DEFAULT_PODS}/holder") is not None
+        allowed = {"disruptionsAllowed": 1, "currentHealthy": 1, "desiredHealthy": 0, "expectedPods": 1}
+        kube.patch(f"{budget}/status", {"status": {**allowed, "observedGeneration": 1}})
+        eventually("the eviction", lambda: kube.find(f"{DEFAULT_PODS}/holder") is None)
+        report({})
+        out, err = drain.communicate(timeout=60)
+    assert drain.returncode == 0, err
+    assert "evicting default/holder" in out
+    assert cordoned(kube) == [{"id": "b"}]
+
+
+def test_drain_does_not_end_a_pod_that_would_not_come_back(
+    agent: Agent, kube: Kube, cli: Run, pods: Callable[[Object], None]
+):
+    agent.report({"b": "Unhealthy"}, resource=RESOURCE, allocated={"b": "alone"})
+    pods(pod("alone"))
+    assert "would evict default/alone" in cli("drain", "worker-1", "b", "--dry-run").out
+    assert cordoned(kube) == []
+    answer = cli("drain", "worker-1", "b")
+    assert answer.status == 1
+    assert "default/alone" in answer.err
+    assert "--force" in answer.err
+    assert kube.find(f"{DEFAULT_PODS}/alone") is not None

@@ -2,7 +2,13 @@
 
 from typing import Final
 
-from kubectl_devices.commands import list_devices
+from kubectl_devices.commands import cordon, drain, list_devices, who
 from kubectl_devices.commands.command import Command
 
-COMMANDS: Final[tuple[Command, ...]] = (list_devices.COMMAND,)
+COMMANDS: Final[tuple[Command, ...]] = (
+    list_devices.COMMAND,
+    who.COMMAND,
+    cordon.CORDON,
+    cordon.UNCORDON,
+    drain.COMMAND,
+)
