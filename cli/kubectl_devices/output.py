@@ -50,6 +50,16 @@ class Output:
     def line(self, text: str = "") -> None:
         self.stdout.write(f"{text}\n")
 
+    def styled(self, word: str, style: str, rest: str) -> None:
+        """A line that begins with a word in colour."""
+        if not self.rich:
+            self.line(f"{word}{rest}")
+            return
+        from rich.console import Console  # noqa: PLC0415
+        from rich.text import Text  # noqa: PLC0415
+
+        Console(file=self.stdout, highlight=False).print(Text(word, style=style).append(rest, style=""), soft_wrap=True)
+
     def json(self, value: object) -> None:
         self.stdout.write(f"{json.dumps(value, indent=2)}\n")
 

@@ -1,11 +1,13 @@
 """`kubectl devices` against the real API server: what it shows, with which rights, and what it changes."""
 
+import signal
 from collections.abc import Callable, Iterator
 
 import pytest
 from agents import Agent, ready_node
 from cliruns import Answer, run, start
-from kubeapi import CONFIGS, INVENTORIES, Kube, Object, Owned, condition, config, eventually, node
+from conftest import Operators
+from kubeapi import CONFIGS, INVENTORIES, NAMESPACE, Kube, Object, Owned, condition, config, eventually, node
 from localcluster import Cluster
 
 RESOURCE = "example.com/lab"
@@ -221,3 +223,86 @@ def test_drain_does_not_end_a_pod_that_would_not_come_back(
     assert "default/alone" in answer.err
     assert "--force" in answer.err
     assert kube.find(f"{DEFAULT_PODS}/alone") is not None
+
+
+DEPLOYMENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/device-operator"
+
+
+@pytest.fixture
+def installed(kube: Kube) -> Iterator[None]:
+    """What the chart makes, with the status that controllers would write."""
+    labels = {"app.kubernetes.io/part-of": "device-operator", "app.kubernetes.io/component": "operator"}
+    container = {
+        "name": "operator",
+        "image": "example.com/operator:1",
+        "args": ["run", "--agent-image=example.com/agent:1"],
+    }
+    kube.create(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", {"metadata": {"name": "device-operator-agent"}})
+    kube.create(
+        DEPLOYMENTS,
+        {
+            "metadata": {"name": "device-operator", "labels": labels},
+            "spec": {
+                "selector": {"matchLabels": {"app": "operator"}},
+                "template": {"metadata": {"labels": {"app": "operator"}}, "spec": {"containers": [container]}},
+            },
+        },
+    )
+    kube.patch(
+        f"{DEPLOYMENTS}/device-operator/status", {"status": {"replicas": 1, "readyReplicas": 1, "availableReplicas": 1}}
+    )
+    yield
+    kube.delete(f"{DEPLOYMENTS}/device-operator")
+    kube.delete(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/device-operator-agent")
+
+
+def reasons(answer: Answer) -> set[str]:
+    return {finding["reason"] for finding in answer.json if finding["severity"] == "PROBLEM"}
+
+
+@pytest.mark.usefixtures("installed")
+def test_check_finds_a_sound_installation_and_each_problem_in_it(agent: Agent, cli: Run, kube: Kube):
+    assert reasons(cli("check", "-o", "json")) == {"DevicesUnhealthy"}
+    agent.report({"a": "Healthy"}, resource=RESOURCE)
+    answer = cli("check", "--wait", "--timeout", "30s")
+    assert answer.status == 0
+    agent.end()
+    answer = cli("check", "-o", "json")
+    assert answer.status == 1
+    assert "NodesWithoutAgent" in reasons(answer)
+
+
+@pytest.mark.usefixtures("installed", "agent")
+def test_an_operator_that_was_killed_is_told_with_its_age(operators: Operators, cli: Run, kube: Kube):
+    operators.end_shared()
+    operator = operators.start()
+    operator.wait_leading()
+    assert "OperatorGone" not in reasons(cli("check", "-o", "json"))
+    holder = kube.get(LEASE)["spec"]["holderIdentity"]
+    operator.end(signal.SIGKILL)
+    answer = eventually("it is told", lambda: (a := cli("check")).status and "OperatorGone" in a.out and a)
+    assert holder in answer.out
+
+
+@pytest.mark.usefixtures("installed", "agent")
+def test_check_says_which_rights_are_missing_and_checks_the_rest(allowed: Callable[..., Run]):
+    read = allowed(("device-operator.io", "devicepluginconfigs", ["list"]), ("", "nodes", ["list"]))
+    answer = read("check")
+    assert "DevicesUnhealthy" in answer.out
+    for right in ("list pods", "get leases.coordination.k8s.io", "list customresourcedefinitions"):
+        assert right in answer.err
+    assert "Traceback" not in answer.err
+
+
+def test_an_acknowledgement_is_written_and_the_agents_answer_decides(agent: Agent, kube: Kube, api: Cluster, cli: Run):
+    since = kube.get(INVENTORY)["status"]["devices"][2]["since"]
+    with start(api.kubeconfig, "acknowledge", "worker-1", "c", "--timeout", "60s") as acknowledge:
+        annotation = eventually("the annotation", lambda: kube.get(INVENTORY)["metadata"].get("annotations"))
+        assert annotation == {"device-operator.io/acknowledge": f"c={since}"}
+        answer = f"c={since}: taken at {since}, Xid79 ended; Healthy when its checks are good"
+        kube.patch(f"{INVENTORY}/status", {"status": {"acknowledgement": answer}})
+        out, err = acknowledge.communicate(timeout=60)
+    assert (acknowledge.returncode, err) == (0, "")
+    assert out == f"{answer}\n"
+    assert cli("acknowledge", "worker-1", "a").status == 1

@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
@@ -24,7 +26,9 @@ class Transport(Protocol):
 
     def __call__(
         self, method: str, path: str, *, query: Mapping[str, str], body: object, content_type: str, timeout: float
-    ) -> tuple[int, bytes]: ...
+    ) -> tuple[int, bytes, str]:
+        """Status, body, and the header Date."""
+        ...
 
 
 class Api:
@@ -33,6 +37,15 @@ class Api:
     def __init__(self, transport: Transport, *, timeout: float = 30.0) -> None:
         self._transport = transport
         self._timeout = timeout
+        self._date = ""
+
+    @property
+    def now(self) -> datetime:
+        """On the clock of the API server, as the last answer had it; the clock here may be wrong."""
+        try:
+            return parsedate_to_datetime(self._date).astimezone(UTC)
+        except ValueError:
+            return datetime.now(UTC)
 
     def get(self, kind: Kind, name: str, *, namespace: str = "", sub: str = "") -> Object:
         return self._json("GET", kind, name, namespace=namespace, sub=sub)
@@ -91,7 +104,7 @@ class Api:
         body: object = None,
         content_type: str = "application/json",
     ) -> bytes:
-        status, raw = self._transport(
+        status, raw, date = self._transport(
             method,
             kind.path(name, namespace=namespace, sub=sub),
             query=query,
@@ -99,6 +112,7 @@ class Api:
             content_type=content_type,
             timeout=self._timeout,
         )
+        self._date = date or self._date
         if status < 400:
             return raw
         verb = "list" if method == "GET" and not name else _VERBS[method]

@@ -88,7 +88,7 @@ class _Transport:
 
     def __call__(
         self, method: str, path: str, *, query: Mapping[str, str], body: object, content_type: str, timeout: float
-    ) -> tuple[int, bytes]:
+    ) -> tuple[int, bytes, str]:
         import urllib3  # noqa: PLC0415
         from kubernetes.client.exceptions import ApiException  # noqa: PLC0415
 
@@ -114,7 +114,7 @@ class _Transport:
         except (urllib3.exceptions.HTTPError, ApiException, OSError, ValueError) as error:
             host = self._client.configuration.host
             raise errors.UnreachableError(f"the API server {host} does not answer: {_cause(error)}") from error
-        return int(answer.status), bytes(answer.data)
+        return int(answer.status), bytes(answer.data), str(answer.headers.get("Date", ""))
 
 
 def _cause(error: BaseException) -> str:

@@ -17,6 +17,7 @@ class Reader:
 
     api: Api
     gaps: list[str] = field(default_factory=list)
+    _refused: set[tuple[str, str]] = field(default_factory=set)
 
     def items(
         self, kind: Kind, *, lost: str, namespace: str = "", labels: str = "", fields: str = ""
@@ -35,10 +36,15 @@ class Reader:
             lambda: self.api.text(kind, name, namespace=namespace, sub=sub, query=query), lost=lost, missing=None
         )
 
+    def refused(self, verb: str, kind: Kind) -> bool:
+        """Whether the user was found to lack this right."""
+        return (verb, kind.resource) in self._refused
+
     def _tried(self, ask: Callable[[], T], *, lost: str, missing: T | None) -> T | None:
         try:
             return ask()
         except errors.ForbiddenError as error:
+            self._refused.add((error.verb, error.resource))
             gap = f"{error}: {lost}"
             if gap not in self.gaps:
                 self.gaps.append(gap)

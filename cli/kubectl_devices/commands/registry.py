@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from kubectl_devices.commands import cordon, drain, list_devices, who
+from kubectl_devices.commands import acknowledge, check, cordon, drain, list_devices, who
 from kubectl_devices.commands.command import Command
 
 COMMANDS: Final[tuple[Command, ...]] = (
@@ -11,4 +11,6 @@ COMMANDS: Final[tuple[Command, ...]] = (
     cordon.CORDON,
     cordon.UNCORDON,
     drain.COMMAND,
+    check.COMMAND,
+    acknowledge.COMMAND,
 )
