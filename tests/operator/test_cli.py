@@ -7,7 +7,20 @@ import pytest
 from agents import Agent, ready_node
 from cliruns import Answer, run, start
 from conftest import Operators
-from kubeapi import CONFIGS, INVENTORIES, NAMESPACE, Kube, Object, Owned, condition, config, eventually, node
+from kubeapi import (
+    CONFIGMAPS,
+    CONFIGS,
+    INVENTORIES,
+    NAMESPACE,
+    PODS,
+    Kube,
+    Object,
+    Owned,
+    condition,
+    config,
+    eventually,
+    node,
+)
 from localcluster import Cluster
 
 RESOURCE = "example.com/lab"
@@ -306,3 +319,35 @@ def test_an_acknowledgement_is_written_and_the_agents_answer_decides(agent: Agen
     assert (acknowledge.returncode, err) == (0, "")
     assert out == f"{answer}\n"
     assert cli("acknowledge", "worker-1", "a").status == 1
+
+
+@pytest.mark.usefixtures("agent")
+def test_explain_starts_a_pod_on_the_node_says_why_it_fails_and_removes_it(kube: Kube, api: Cluster):
+    arguments = ("explain", "lab", "--node", "worker-1", "--image", "example.com/agent:1")
+    before = {p["metadata"]["name"] for p in kube.items(PODS)}
+    with start(api.kubeconfig, *arguments) as explain:
+
+        def scanner() -> Object | None:
+            return next((p for p in kube.items(PODS) if p["metadata"]["name"] not in before), None)
+
+        pod = eventually("the pod", scanner)
+        name = pod["metadata"]["name"]
+        eventually("its document", lambda: kube.find(f"{CONFIGMAPS}/{name}"))
+        waiting = {"name": "agent", "image": "", "imageID": "", "ready": False, "restartCount": 0}
+        waiting["state"] = {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}
+        kube.patch(f"{PODS}/{name}/status", {"status": {"phase": "Pending", "containerStatuses": [waiting]}})
+        _, err = explain.communicate(timeout=60)
+    assert explain.returncode == 1
+    assert "ErrImagePull" in err
+    assert pod["spec"]["nodeName"] == "worker-1"
+    assert kube.find(f"{CONFIGMAPS}/{name}") is None
+    left = kube.find(f"{PODS}/{name}")
+    assert left is None or left["metadata"]["deletionTimestamp"]
+
+
+@pytest.mark.usefixtures("agent")
+def test_explain_without_the_right_to_create_pods_says_so(allowed: Callable[..., Run]):
+    read = allowed(("device-operator.io", "devicepluginconfigs", ["get"]), ("", "nodes", ["get"]))
+    answer = read("explain", "lab", "--node", "worker-1", "--image", "example.com/agent:1")
+    assert answer.status == 1
+    assert "create pods" in answer.err

@@ -63,7 +63,7 @@ class Api:
         return self._json("PATCH", kind, name, body=body, content_type=MERGE_PATCH)
 
     def delete(self, kind: Kind, name: str, *, namespace: str = "") -> None:
-        self._json("DELETE", kind, name, namespace=namespace, body={"gracePeriodSeconds": 0})
+        self._json("DELETE", kind, name, namespace=namespace)
 
     def text(
         self, kind: Kind, name: str, *, namespace: str = "", sub: str = "", query: Mapping[str, str] = _NONE

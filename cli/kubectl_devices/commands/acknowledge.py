@@ -41,7 +41,8 @@ def run(session: Session) -> int:
                 items[device.inventory].append(one)
     for inventory, wanted in items.items():
         _write(session, inventory, wanted)
-    return 0 if all([_answered(session, inventory, wanted) for inventory, wanted in items.items()]) else 1
+    taken = [_answered(session, inventory, wanted) for inventory, wanted in items.items()]  # all are printed
+    return 0 if all(taken) else 1
 
 
 def _write(session: Session, name: str, items: list[Item]) -> None:
@@ -72,8 +73,8 @@ COMMAND = Command(
     name="acknowledge",
     help="say that a failure of a device is over",
     about=(
-        "Ends failures that only you can judge, such as an XID after a reset. The device is Healthy when its checks are "
-        "good. Waits for the agent's answer; the exit status is 1 if it did not take all of them. See docs/health.md."
+        "Ends failures that only you can judge, such as an XID after a reset. The device is Healthy when its checks "
+        "are good. Waits for the agent's answer; the exit status is 1 if not all were taken. See docs/health.md."
     ),
     arguments=arguments,
     run=run,

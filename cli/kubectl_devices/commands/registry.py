@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from kubectl_devices.commands import acknowledge, check, cordon, drain, list_devices, who
+from kubectl_devices.commands import acknowledge, check, cordon, drain, explain, list_devices, who
 from kubectl_devices.commands.command import Command
 
 COMMANDS: Final[tuple[Command, ...]] = (
@@ -13,4 +13,5 @@ COMMANDS: Final[tuple[Command, ...]] = (
     drain.COMMAND,
     check.COMMAND,
     acknowledge.COMMAND,
+    explain.COMMAND,
 )

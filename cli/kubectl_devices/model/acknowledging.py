@@ -40,7 +40,7 @@ def item(device: Device, *, since: str) -> Item:
 
 
 def annotation(inventory: Inventory, items: Iterable[Item]) -> str:
-    """The annotation's new text. Earlier items stay while their devices are Unhealthy: an agent may not have read them."""
+    """The annotation's new text. Earlier items of devices that are Unhealthy stay: the agent may not have read them."""
     new = {i.device: i.text for i in items}
     failing = {d.id for d in inventory.devices if d.facts.health is DeviceHealth.UNHEALTHY}
     earlier = [text.strip() for text in inventory.annotations.get(ANNOTATION, "").split(",")]

@@ -4,8 +4,7 @@ import pytest
 from device_agent.contract.reasons import DeviceHealth
 from kubectl_devices.errors import CliError
 from kubectl_devices.model.acknowledging import ANNOTATION, Item, annotation, answers, item, taken
-
-from .made import device, inventory
+from unit.cli.made import device, inventory
 
 SINCE = "2026-03-01T10:15:00Z"
 BROKEN = {"health": "Unhealthy", "since": SINCE}
