@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from kubectl_devices.commands import acknowledge, check, cordon, drain, explain, list_devices, who
+from kubectl_devices.commands import acknowledge, check, cordon, drain, explain, hardware, list_devices, who
 from kubectl_devices.commands.command import Command
 
 COMMANDS: Final[tuple[Command, ...]] = (
@@ -14,4 +14,5 @@ COMMANDS: Final[tuple[Command, ...]] = (
     check.COMMAND,
     acknowledge.COMMAND,
     explain.COMMAND,
+    hardware.COMMAND,
 )
