@@ -7,18 +7,23 @@ from collections.abc import Sequence
 
 from kubectl_devices import __version__, errors
 from kubectl_devices.cluster.connection import Target
-from kubectl_devices.commands import flags
+from kubectl_devices.commands import completion, flags
 from kubectl_devices.commands.registry import COMMANDS
 from kubectl_devices.output import Output
 from kubectl_devices.session import Session
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
+COMPLETE = "__complete"
+"""Asks for completions; it stands in the place of a command."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command. Returns the exit status: 0, 1 for what failed or was found, 2 for mistakes in the request."""
-    options = parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    if given[:1] == [COMPLETE]:
+        return complete(given[1:])
+    options = parser().parse_args(given)
     session = Session(options, Output(plain=options.no_color), target(options))
     try:
         status: int = options.run(session)
@@ -35,6 +40,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
     return status
+
+
+def complete(words: Sequence[str] | None = None) -> int:
+    """`kubectl_complete-devices`: prints what may stand at the end of a line."""
+    sys.stdout.write(completion.answer(parser(), sys.argv[1:] if words is None else words))
+    return 0
 
 
 def parser() -> argparse.ArgumentParser:

@@ -79,6 +79,7 @@ class Output:
 
     def notes(self, texts: Iterable[str]) -> None:
         """What is missing in the output; on stderr, so that a pipe has only the output."""
+        self.stdout.flush()
         for text in texts:
             self.stderr.write(f"note: {text}\n")
         self.stderr.flush()

@@ -1,7 +1,10 @@
 """`kubectl devices` against the real API server: what it shows, with which rights, and what it changes."""
 
+import json
 import signal
+import tarfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from agents import Agent, ready_node
@@ -21,6 +24,7 @@ from kubeapi import (
     eventually,
     node,
 )
+from kubectl_devices.__main__ import complete
 from localcluster import Cluster
 
 RESOURCE = "example.com/lab"
@@ -351,3 +355,31 @@ def test_explain_without_the_right_to_create_pods_says_so(allowed: Callable[...,
     answer = read("explain", "lab", "--node", "worker-1", "--image", "example.com/agent:1")
     assert answer.status == 1
     assert "create pods" in answer.err
+
+
+@pytest.mark.usefixtures("installed", "agent")
+def test_a_bundle_has_objects_and_findings_and_says_what_it_lacks(
+    cli: Run, allowed: Callable[..., Run], tmp_path: Path
+):
+    def packed(run: Run, name: str) -> dict[str, bytes]:
+        assert run("bundle", "-f", str(tmp_path / name)).status == 0
+        with tarfile.open(tmp_path / name) as archive:
+            files = {m.name.partition("/")[2]: archive.extractfile(m) for m in archive.getmembers()}
+            return {path: file.read() for path, file in files.items() if file is not None}
+
+    files = packed(cli, "all.tar.gz")
+    assert (tmp_path / "all.tar.gz").stat().st_mode & 0o077 == 0
+    assert [i["metadata"]["name"] for i in json.loads(files["objects/nodedeviceinventories.json"])] == ["lab.worker-1"]
+    assert "DevicesUnhealthy" in {f["reason"] for f in json.loads(files["check.json"])}
+    assert files["missing.txt"] == b""
+    assert any(path.startswith("logs/device-operator/lab-default") for path in files)  # no kubelet: it says so
+    assert cli("bundle", "-f", str(tmp_path / "all.tar.gz")).status == 2  # nothing is overwritten
+    few = packed(allowed(("device-operator.io", "devicepluginconfigs", ["list"])), "few.tar.gz")
+    assert b"list pods" in few["missing.txt"]
+    assert json.loads(few["objects/devicepluginconfigs.json"])
+
+
+@pytest.mark.usefixtures("agent")
+def test_devices_of_the_cluster_are_completed(api: Cluster, capsys: pytest.CaptureFixture[str]):
+    assert complete(["cordon", "--kubeconfig", str(api.kubeconfig), "worker-1", ""]) == 0
+    assert capsys.readouterr().out.splitlines() == ["a", "b", "c", ":4"]

@@ -2,7 +2,18 @@
 
 from typing import Final
 
-from kubectl_devices.commands import acknowledge, check, cordon, drain, explain, hardware, list_devices, who
+from kubectl_devices.commands import (
+    acknowledge,
+    bundle,
+    check,
+    completion,
+    cordon,
+    drain,
+    explain,
+    hardware,
+    list_devices,
+    who,
+)
 from kubectl_devices.commands.command import Command
 
 COMMANDS: Final[tuple[Command, ...]] = (
@@ -15,4 +26,6 @@ COMMANDS: Final[tuple[Command, ...]] = (
     acknowledge.COMMAND,
     explain.COMMAND,
     hardware.COMMAND,
+    bundle.COMMAND,
+    completion.COMMAND,
 )

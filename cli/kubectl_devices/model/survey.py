@@ -17,7 +17,7 @@ Found = Mapping[str, Any]
 """A device as `device_agent.select.description` describes it."""
 
 _NO_DEVICE: Final = ("00*", "05*", "06*", "08*", "0c03*", "0c05*", "0c80*", "0d*", "11*")
-"""PCI classes that no pod asks for: old devices, memory controllers, bridges, system peripherals, USB, SMBus, signals."""
+"""PCI classes that no pod asks for: old devices, memory, bridges, system peripherals, USB, SMBus, signals."""
 _CLASSES: Final[Mapping[str, tuple[str, ...]]] = {
     "accel": (),
     "drm": ("renderD*",),
@@ -137,7 +137,7 @@ def _sysfs(subsystem: str, devices: list[Found]) -> Iterator[Kind]:
         entry["unit"] = "usb.port"
         several = len(set(ports)) < len(ports)
         yield Kind(
-            "sysfs", subsystem, entry, tuple(devices), "one port has several nodes: a pod gets all" if several else ""
+            subsystem, subsystem, entry, tuple(devices), "one port has several nodes: a pod gets all" if several else ""
         )
     else:
         yield Kind(subsystem, subsystem, entry, tuple(devices))
