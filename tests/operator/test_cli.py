@@ -383,3 +383,11 @@ def test_a_bundle_has_objects_and_findings_and_says_what_it_lacks(
 def test_devices_of_the_cluster_are_completed(api: Cluster, capsys: pytest.CaptureFixture[str]):
     assert complete(["cordon", "--kubeconfig", str(api.kubeconfig), "worker-1", ""]) == 0
     assert capsys.readouterr().out.splitlines() == ["a", "b", "c", ":4"]
+
+
+@pytest.mark.usefixtures("agent")
+def test_top_names_the_node_that_does_not_answer(cli: Run):
+    answer = cli("top")
+    assert answer.status == 0
+    assert "worker-1" in answer.err
+    assert cli("top", "worker-9").status == 1

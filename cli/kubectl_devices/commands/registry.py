@@ -12,6 +12,7 @@ from kubectl_devices.commands import (
     explain,
     hardware,
     list_devices,
+    top,
     who,
 )
 from kubectl_devices.commands.command import Command
@@ -19,6 +20,7 @@ from kubectl_devices.commands.command import Command
 COMMANDS: Final[tuple[Command, ...]] = (
     list_devices.COMMAND,
     who.COMMAND,
+    top.COMMAND,
     cordon.CORDON,
     cordon.UNCORDON,
     drain.COMMAND,
