@@ -114,11 +114,9 @@ def _print(session: Session, seen: Observed, found: tuple[Finding, ...]) -> None
         session.out.line(f"{problems} problem{'s' if problems > 1 else ''} found")
         return
     devices = sum(len(i.devices) for i in seen.inventories or ())
-    unread = "; what you may not read was not checked" if session.reader.gaps else ""
-    session.out.line(
-        f"No problems found: {len(seen.configs or ())} DevicePluginConfigs, {len(seen.agents)} agents, "
-        f"{devices} devices listed{unread}"
-    )
+    where = " in what you may read" if session.reader.gaps else ""
+    numbers = f"DevicePluginConfigs: {len(seen.configs or ())}, agents: {len(seen.agents)}, devices: {devices}"
+    session.out.line(f"No problems found{where}. {numbers}")
 
 
 COMMAND = Command(

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from device_agent.contract.reasons import NodeReason
 from kubectl_devices.model.fleet import read_inventory
 from kubectl_devices.model.soundness.finding import Severity, age
 from kubectl_devices.model.soundness.observed import Observed
@@ -127,8 +128,13 @@ def test_nothing_is_said_about_a_sound_installation():
 
 
 def test_nothing_is_said_about_what_may_not_be_read():
-    blind = Observed(now=NOW, namespace=NAMESPACE, lease_name="device-operator", account_name="a")
+    blind = Observed(now=NOW, namespace=NAMESPACE, lease_name="device-operator", account_name="a", configs=(config(),))
     assert findings(blind) == ()
+
+
+def test_who_may_read_nothing_is_not_told_that_all_is_well():
+    blind = Observed(now=NOW, namespace=NAMESPACE, lease_name="device-operator", account_name="a")
+    assert reasons(blind) == ["NothingChecked"]
 
 
 LACKING = {**DAEMONSET, "status": {"desiredNumberScheduled": 1, "currentNumberScheduled": 0}}
@@ -201,9 +207,11 @@ def test_the_age_of_an_operator_that_is_gone_is_said():
     assert "operator-1" in found.what
 
 
-def test_one_cause_of_two_conditions_is_one_problem():
+def test_one_cause_of_two_conditions_is_one_problem_with_the_words_meaning():
     both = (condition("Ready", "False", "AgentCrashes"), condition("Degraded", "True", "AgentCrashes"))
-    assert reasons(replace(SOUND, configs=(config(*both),))) == ["AgentCrashes"]
+    seen = replace(SOUND, configs=(config(*both),))
+    assert reasons(seen) == ["AgentCrashes"]
+    assert findings(seen)[0].todo == NodeReason.AGENT_CRASHES.meaning
 
 
 def test_the_operator_stands_before_what_follows_from_it():

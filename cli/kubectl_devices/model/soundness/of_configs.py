@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Final
 
+from device_agent.contract.reasons import ConditionReason, NodeReason
 from device_agent.contract.status import ConditionStatus, ConditionType, ConfigStatus, read_config_status
 
 from kubectl_devices.model.soundness.finding import Finding, Severity, age
@@ -68,17 +69,21 @@ _WRONG: Final = (
 
 
 def _conditions(where: str, status: ConfigStatus) -> Iterator[Finding]:
-    """One finding for each reason and message: Ready and Degraded often have the same cause."""
-    told: set[tuple[str, str]] = set()
+    """One finding for each reason: Ready and Degraded often have the same cause."""
+    told: set[str] = set()
     for kind, wrong, severity in _WRONG:
         found = status.condition(kind)
-        if found is None or found.status is not wrong or (found.reason, found.message) in told:
+        if found is None or found.status is not wrong or found.reason in told:
             continue
-        told.add((found.reason, found.message))
-        yield Finding(
-            severity=severity,
-            reason=found.reason,
-            where=where,
-            what=f"{kind} is {wrong}: {found.message}",
-            todo="" if severity is Severity.WARNING else f"docs/troubleshooting.md has {found.reason}",
-        )
+        told.add(found.reason)
+        what, todo = f"{kind} is {wrong}: {found.message}", _meaning(found.reason)
+        yield Finding(severity=severity, reason=found.reason, where=where, what=what, todo=todo)
+
+
+def _meaning(reason: str) -> str:
+    """What the reason means and what to do; '' for a word of Kubernetes or of a newer operator."""
+    for words in (ConditionReason, NodeReason):
+        for word in words:
+            if word == reason:
+                return word.meaning
+    return ""
