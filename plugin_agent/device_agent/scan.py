@@ -22,8 +22,8 @@ from device_agent.nvml.access import parse as parse_access
 from device_agent.nvml.model import NvmlView
 from device_agent.nvml.source import opener
 from device_agent.runtime.settings import Settings
+from device_agent.select.description import described
 from device_agent.select.selection import select
-from device_agent.select.unit import Unit
 
 EXIT_CONFIG = 2
 
@@ -99,42 +99,10 @@ def scan_json(
     scanner = Scanner(roots)
     findings = scanner.scan(document, drivers=drivers)
     selection = select(document, findings, dev=scanner.device_nodes())
-    return {
-        "devices": [_device(unit) for unit in selection.units],
-        "excluded": [
-            {"id": e.id, "source": e.source, "entry": e.entry, "reason": e.reason, "message": e.message}
-            for e in selection.excluded
-        ],
-        "refused": dict(selection.refused),
-        "notes": dict(selection.notes),
-        "errors": [*findings.errors, *errors],
-    }
+    return described(selection, errors=(*findings.errors, *errors))
 
 
 def _nvml_errors(view: NvmlView | None) -> tuple[str, ...]:
     if view is None:
         return ()
     return (view.unavailable, *view.errors) if view.unavailable else view.errors
-
-
-def _device(unit: Unit) -> dict[str, Any]:
-    device = {
-        "id": unit.id,
-        "resource": unit.resource,
-        "entry": unit.entry,
-        "source": unit.source,
-        "value": unit.value,
-        "identity": unit.identity.value,
-        "replicas": unit.replicas,
-        "numaNode": unit.numa_node,
-        "problem": {"reason": unit.problem[0], "message": unit.problem[1]} if unit.problem else None,
-        "nodes": list(unit.nodes),
-        "inject": [
-            {"hostPath": n.host_path, "containerPath": n.container_path, "permissions": n.permissions}
-            for n in unit.grants.nodes
-        ],
-        "env": [{"name": name, "value": value} for _, name, value in unit.grants.env],
-        "hardware": list(unit.hardware),
-        "attributes": dict(sorted(unit.attributes.items())),
-    }
-    return {key: value for key, value in device.items() if value is not None}
