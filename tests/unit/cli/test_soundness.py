@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from device_agent.contract.reasons import NodeReason
+from device_agent.contract.node_reasons import NodeReason
 from kubectl_devices.model.fleet import read_inventory
 from kubectl_devices.model.soundness.finding import Severity, age
 from kubectl_devices.model.soundness.observed import Observed

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Final
 
-from device_agent.contract.reasons import ConditionReason, NodeReason
+from device_agent.contract.config_reasons import ConditionReason
+from device_agent.contract.node_reasons import NodeReason
 from device_agent.contract.status import ConditionStatus, ConditionType, ConfigStatus, read_config_status
 
 from kubectl_devices.model.soundness.finding import Finding, Severity, age
