@@ -77,13 +77,16 @@ class Fleet:
         asyncio.run(self._all(self._reporting(n) for n in range(len(self.held))))
 
     def live(self, seconds: float, *, changes: int = 0) -> None:
-        """Kubelets and agents say that they are alive. On `changes` nodes a container begins or ends with a device."""
+        """Kubelets and agents say that they are alive. On `changes` nodes a container begins or ends with a device.
+
+        More begin than end: so the sum over the fleet tells whether the operator has counted them.
+        """
         size = len(self.held)
         calls = _spread([_heartbeat_of_node(n) for n in _some(size, size * seconds / KUBELET_SECONDS)], seconds)
         calls += _spread([_heartbeat_of_agent(n) for n in _some(size, size * seconds / AGENT_SECONDS)], seconds)
         changing = _some(size, changes)
         for i, n in enumerate(changing):
-            self.held[n] += -1 if i % 2 else 1
+            self.held[n] += -1 if i % 3 == 2 else 1
         calls += _spread([self._reporting(n) for n in changing], seconds)
         asyncio.run(self._at_their_times(calls, seconds))
 

@@ -3,8 +3,8 @@
 import json
 import time
 
-from fleet import CONFIGS, DEVICES, NAME, Fleet, Kube, Object, eventually
-from kubeapi import condition
+from fleet import DEVICES, NAME, Fleet
+from kubeapi import CONFIGS, Kube, Object, condition, eventually
 from measuring import Result
 from operator_process import OperatorProcess
 from readings import Reading, memory, rest

@@ -46,7 +46,8 @@ def measure(
             continue
         print(f"{name} ...", flush=True)
         try:
-            results += part()
+            for result in part():  # what came before a failure is kept
+                results.append(result)  # noqa: PERF402
         except failures as error:
             failed.append(name)
             print(f"{name}: NOT MEASURED: {error}; --without {name} leaves it out", file=sys.stderr)
@@ -56,7 +57,7 @@ def measure(
     print(f"\n{program}, Python {version}, {cores} cores, load {load:.1f}{busy}")
     for r in results:
         budget = "" if r.budget is None else f"{r.budget:10g}  {'EXCEEDED' if r.exceeded else 'ok'}"
-        print(f"{r.name:<52} {r.value:10.3f} {r.unit:<7}{budget}")
+        print(f"{r.name:<60} {r.value:10.3f} {r.unit:<7}{budget}")
     written = {"python": version, "results": [asdict(r) for r in results], "failed": failed}
     options.json.write_text(json.dumps(written, indent=1) + "\n")
     return 1 if failed or any(r.exceeded for r in results) else 0

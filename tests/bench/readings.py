@@ -30,7 +30,7 @@ class Reading:
     def take(cls, operator: OperatorProcess) -> Self:
         code, text = operator.probe("/metrics")
         assert code == 200, f"no metrics: {code}"
-        passes, written = Counter[str](), Counter[str]()
+        passes, written = {"count": 0.0, "sum": 0.0}, Counter[str]()
         for name, value in _PASSES.findall(text):
             passes[name] += float(value)
         for resource, value in _REQUESTS.findall(text):
