@@ -17,7 +17,7 @@ from device_operator.spec.model import Pool, Spec
 from device_operator.spec.placement import Assignment, NodeView
 from device_operator.spec.wording import name_nodes, name_some
 from device_operator.status.nodes import NodeReport
-from device_operator.status.observed import InventoryView, Observed
+from device_operator.status.observed import InventoryView
 from device_operator.status.situation import Fault, on_its_way
 
 _ASIDE = (ExclusionReason.EXCLUDED, ExclusionReason.OWNED_BY_EARLIER_ENTRY, ExclusionReason.MAX_DEVICES)
@@ -36,13 +36,15 @@ def gaps(
     return [*_lost(lost), *_without_nodes(spec, nodes, assigned), *_without_devices(spec, reports)]
 
 
-def lost_nodes(observed: Observed, assigned: Assignment) -> tuple[InventoryView, ...]:
+def lost_nodes(
+    nodes: Iterable[NodeView], inventories: Iterable[InventoryView], assigned: Assignment
+) -> tuple[InventoryView, ...]:
     """Inventories of nodes that no pool matches any more, while pods hold devices there. No agent watches these."""
     matched = {name for names in assigned.nodes.values() for name in names}
-    there = {node.name for node in observed.nodes if not node.deleting}
+    there = {node.name for node in nodes if not node.deleting}
     return tuple(
         inventory
-        for inventory in observed.inventories
+        for inventory in inventories
         if inventory.node in there - matched and inventory.status is not None and inventory.status.totals.allocated
     )
 

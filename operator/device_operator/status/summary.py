@@ -81,7 +81,7 @@ def compute(
         pools = pool_views(standing.ref, in_force.spec, observed=observed, assigned=assigned, manifests=manifests)
     reports = _reports(standing, pools, observed, assigned, before=before, settings=settings)
     broken = {health: _broken(health, reports) for health in (DeviceHealth.UNHEALTHY, DeviceHealth.UNKNOWN)}
-    lost = lost_nodes(observed, assigned) if in_force and observed.complete else ()
+    lost = lost_nodes(observed.nodes, observed.inventories, assigned) if in_force and observed.complete else ()
     situation = Situation(
         standing=standing,
         reports=reports,
