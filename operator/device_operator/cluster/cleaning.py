@@ -12,6 +12,7 @@ from device_operator.cluster.views import Owned
 from device_operator.render.manifests import Manifest
 from device_operator.spec.model import ConfigRef
 from device_operator.spec.placement import Assignment
+from device_operator.status.emptiness import lost_nodes
 
 logger = logging.getLogger(__name__)
 
@@ -76,14 +77,19 @@ class Cleaner:
     async def _clean_inventories(self, ref: ConfigRef, assigned: Assignment) -> None:
         """Deletes inventories whose node was gone or in no pool for the whole grace, and has no agent pod.
 
+        That of a node which still exists, and where pods hold devices by its last report, is kept: without it the
+        status could not say NodesLost.
+
         After a restart of this process the start of the grace is unknown. An agent writes every ten minutes, so the
         node had no agent for the age of its inventory minus ten minutes.
         """
         now, clock = self._now(), self._clock()
         kept = {node for nodes in assigned.nodes.values() for node in nodes}
         kept |= {pod.node for pod in self._cache.pods_of(ref.name) if pod.node and not pod.deleting}
+        mine = [i for i in self._cache.inventories_of(ref.name) if i.owner_uid == ref.uid]
+        kept |= {inventory.node for inventory in lost_nodes(self._cache.nodes, mine, assigned)}
         before = self._orphans.get(ref.uid, {})
-        orphans = [i for i in self._cache.inventories_of(ref.name) if i.owner_uid == ref.uid and i.node not in kept]
+        orphans = [i for i in mine if i.node not in kept]
         since: dict[str, float] = {}
         for inventory in orphans:
             without = max((now - inventory.heartbeat_seen).total_seconds() - _HEARTBEAT, 0.0)

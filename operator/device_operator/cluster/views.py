@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from sys import intern
-from typing import Final
+from typing import Any, Final
 
 from device_agent.contract import names
 from device_agent.contract.codec import ShapeError, decode
@@ -30,10 +30,8 @@ _MAX_TEXT: Final = 512
 """Longest part, in characters, that is kept of a message from outside."""
 _SANDBOX_ID: Final = re.compile(r"[0-9a-f]{32,}")
 _DEVICE_DROPPED: Final = frozenset({"attributes", "nodes", "numaNode", "identity"})
-NOTHING_FOUND: Final = ExclusionReason.NOTHING_FOUND
-"""The only reason in `excluded` that is kept: its message says where an entry without devices looked."""
-_MAX_NOTHING: Final = 8
-"""The most of these that are kept from one inventory, for the message of its node."""
+_MAX_EXCLUDED: Final = 8
+"""The most of `excluded` that is kept from one inventory: for entries without devices, one of each reason."""
 _DROPPED: Final = frozenset({"acknowledgement", "lastHeartbeatTime"})
 
 
@@ -214,9 +212,24 @@ def _pruned(raw: Object) -> Object:
     if isinstance(resources := raw.get("resources"), list):
         kept["resources"] = [_without(resource) for resource in resources]
     if isinstance(excluded := raw.get("excluded"), list):
-        told = [_without(e) for e in excluded if isinstance(e, dict) and e.get("reason") == NOTHING_FOUND]
-        kept["excluded"] = told[:_MAX_NOTHING]
+        kept["excluded"] = [_without(entry) for entry in _telling(excluded, resources)]
     return kept
+
+
+def _telling(excluded: list[Any], resources: object) -> list[Object]:
+    """What says why entries have no device: first where sources looked, then one example of each other reason."""
+    rows = [r for r in resources if isinstance(r, dict)] if isinstance(resources, list) else []
+    found = {str(r.get("entry") or r.get("name")) for r in rows if r.get("devices")}
+    looked: list[Object] = []
+    examples: dict[tuple[str, str], Object] = {}
+    for e in excluded:
+        if not isinstance(e, dict) or not e.get("entry") or str(e["entry"]) in found:
+            continue
+        if e.get("reason") == ExclusionReason.NOTHING_FOUND:
+            looked.append(e)
+        else:
+            examples.setdefault((str(e.get("entry")), str(e.get("reason"))), e)
+    return [*looked, *examples.values()][:_MAX_EXCLUDED]
 
 
 def _without(entry: object, dropped: frozenset[str] = frozenset()) -> object:

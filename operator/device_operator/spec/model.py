@@ -1,7 +1,7 @@
 """A typed DevicePluginConfig: its identity, its pools and its spec, with defaults applied. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from device_agent.contract.document import CordonRule, Document, Resource
@@ -26,7 +26,7 @@ DEFAULT_MAX_UNAVAILABLE: Final = "10%"
 class Pool:
     """`serves`: names of entries; the parser replaces an empty list with all entries. `tolerations` None: every taint.
 
-    `agent`: settings of the pool, merged over `spec.agent`.
+    `agent`: settings of the pool, merged over `spec.agent`. `may_be_empty`: a pool without nodes is no fault.
     """
 
     name: str
@@ -35,6 +35,7 @@ class Pool:
     tolerations: tuple[Toleration, ...] | None = None
     serves: tuple[str, ...] = ()
     agent: AgentSettings = field(default_factory=AgentSettings)
+    may_be_empty: bool = False
 
     @property
     def effective_tolerations(self) -> tuple[Toleration, ...]:
@@ -52,8 +53,9 @@ class Spec:
     cordon: tuple[CordonRule, ...] = ()
 
     def document(self, pool: Pool) -> Document:
-        """What the pool's agents serve, in the order of the entries."""
-        return Document(tuple(r for r in self.resources if r.name in pool.serves), self.cordon)
+        """What the pool's agents serve, in the order of the entries. What concerns the operator alone is left out."""
+        served = (r for r in self.resources if r.name in pool.serves)
+        return Document(tuple(replace(r, may_be_empty=False) for r in served), self.cordon)
 
     def allowed_unavailable(self, nodes: int) -> int:
         """How many of `nodes` may be unavailable, rounded down."""

@@ -54,7 +54,7 @@ class NodeReport:
 
     `settled`: Ready for long enough; `young`: Ready, but not for long enough. A node that is NotReady or being deleted
     is neither. `updated`: on the current pod template and configuration. `problem`: there is a fault.
-    `inventory`: of this object and pool, at any age.
+    `inventory`: of this object and pool, at any age. `reported`: it was written with the current configuration.
     """
 
     name: str
@@ -68,6 +68,7 @@ class NodeReport:
     updated: bool = False
     problem: bool = False
     inventory: InventoryView | None = None
+    reported: bool = False
 
     @property
     def served(self) -> bool:
@@ -172,6 +173,7 @@ class _Reporter:
             updated=_current(pool, pod, inventory),
             problem=diagnosis.problem,
             inventory=inventory,
+            reported=_reported(pool, inventory),
         )
 
     def _with_conflict(self, node: NodeView, diagnosis: Diagnosis) -> Diagnosis:
@@ -295,13 +297,18 @@ def _current(pool: PoolView, pod: PodView | None, inventory: InventoryView | Non
     An inventory stays while the agent's pod is replaced. So while the pod is not Ready, the inventory counts only if it
     was written after the pod was created. A pod that was Ready and failed later is current.
     """
-    if pod is None or inventory is None or inventory.status is None:
+    if pod is None or inventory is None or not _reported(pool, inventory):
         return False
     if pool.template_hash and pod.template_hash != pool.template_hash:
         return False
-    if pool.config_hash and inventory.status.observed_config_hash != pool.config_hash:
-        return False
     return pod.ready or inventory.heartbeat_seen > pod.created
+
+
+def _reported(pool: PoolView, inventory: InventoryView | None) -> bool:
+    """Whether an agent of the node wrote its inventory with the current configuration."""
+    if inventory is None or inventory.status is None:
+        return False
+    return not pool.config_hash or inventory.status.observed_config_hash == pool.config_hash
 
 
 def _ended(pod: PodView) -> str:

@@ -87,7 +87,8 @@ class FailedCreate:
 class InventoryView:
     """A NodeDeviceInventory. `status`: written by an agent; None if no agent wrote it yet, or it cannot be read.
 
-    Pruned: devices have no attributes and no device nodes, and `excluded` keeps only NothingFound.
+    Pruned: devices have no attributes and no device nodes, and `excluded` keeps what says why an
+    entry has none.
     `unreadable`: why it cannot be read, or ''.
     `heartbeat`: lastHeartbeatTime as written; `heartbeat_seen`: when it last changed, on the operator's clock.
     """

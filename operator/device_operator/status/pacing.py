@@ -1,8 +1,9 @@
 """When a changed status may be written. Each write of a big status goes to etcd and to every watcher. Pure.
 
-A changed condition is written at once. Other changes wait for some seconds, so the rollout of a thousand nodes needs
-few writes. Changes of devices' holders alone wait longer, because they never stop in a busy cluster. A status without
-changes is written again before it is five minutes old, so that an old one shows that no operator runs.
+A changed condition, or word of the status, is written at once. Other changes wait for some seconds, so the rollout of
+a thousand nodes needs few writes. Changes of devices' holders alone wait longer, because they never stop in a busy
+cluster. A status without changes is written again before it is five minutes old, so that an old one shows that no
+operator runs.
 """
 
 from collections.abc import Mapping
@@ -67,7 +68,8 @@ def _age(old: ConfigStatus, new: ConfigStatus) -> float:
 
 def _conditions(status: ConfigStatus) -> tuple[object, ...]:
     conditions = ((c.type, c.status, c.reason, c.observed_generation) for c in status.conditions)
-    return status.observed_generation, *sorted(conditions)
+    word = status.summary.status if status.summary else ""
+    return status.observed_generation, word, *sorted(conditions)
 
 
 def _without_holders(value: Any) -> Any:

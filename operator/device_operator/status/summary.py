@@ -33,14 +33,18 @@ from device_agent.contract.status import (
 
 from device_operator.render.manifests import Manifest
 from device_operator.spec.acceptance import AcceptedState
+from device_operator.spec.model import Spec
 from device_operator.spec.placement import Assignment, describe
 from device_operator.spec.wording import clip, name_nodes, rfc3339
 from device_operator.status import conditions
-from device_operator.status.conditions import BrokenDevices, Situation
+from device_operator.status.emptiness import gaps, lost_nodes
+from device_operator.status.faults import faults
+from device_operator.status.headline import headline
 from device_operator.status.nodes import NodeReport, StatusSettings, node_reports
-from device_operator.status.observed import Observed
+from device_operator.status.observed import InventoryView, Observed
 from device_operator.status.pools import PoolView, as_rendered, pool_views
 from device_operator.status.rollout import Rollout
+from device_operator.status.situation import BrokenDevices, Fault, Situation
 
 T = TypeVar("T")
 
@@ -50,6 +54,8 @@ MAX_NODES: Final = 8192
 MAX_DEVICES: Final = 1024
 """Devices of one node. These four limits are the CRD's maxItems. The limit of bytes is almost always reached first."""
 MAX_HOLDERS: Final = 2
+MAX_HEADLINE: Final = 512
+"""Characters of the message beside the one word."""
 
 
 def compute(
@@ -75,31 +81,36 @@ def compute(
         pools = pool_views(standing.ref, in_force.spec, observed=observed, assigned=assigned, manifests=manifests)
     reports = _reports(standing, pools, observed, assigned, before=before, settings=settings)
     broken = {health: _broken(health, reports) for health in (DeviceHealth.UNHEALTHY, DeviceHealth.UNKNOWN)}
-    concluded = conditions.conclude(
-        Situation(
-            standing=standing,
-            reports=reports,
-            overlaps=assigned.overlaps,
-            problems=observed.problems,
-            broken=broken,
-            devices=sum(i.totals.devices for i in _inventories(reports)),
-            previous=before,
-            complete=observed.complete,
-            applied=as_rendered(pools, observed.daemonsets),
-            rollout=rollout,
-        )
+    lost = lost_nodes(observed.nodes, observed.inventories, assigned) if in_force and observed.complete else ()
+    situation = Situation(
+        standing=standing,
+        reports=reports,
+        overlaps=assigned.overlaps,
+        problems=observed.problems,
+        broken=broken,
+        devices=sum(i.totals.devices for i in _inventories(reports)),
+        previous=before,
+        complete=observed.complete,
+        applied=as_rendered(pools, observed.daemonsets),
+        rollout=rollout,
+        gaps=_gaps(in_force.spec, reports, observed, assigned, lost) if in_force else (),
     )
-    now, generation = rfc3339(observed.now), standing.generation
+    found = faults(situation)
+    concluded = conditions.conclude(situation, found)
+    now = rfc3339(observed.now)
     status = ConfigStatus(
-        observed_generation=generation,
+        observed_generation=standing.generation,
         last_update_time=now,
         accepted_generation=_accepted_generation(standing, previous),
         earlier_spec=standing.earlier,
-        summary=_summary(reports, broken[DeviceHealth.UNHEALTHY]),
-        conditions=conditions.with_times(concluded, previous=before, generation=generation, now=now),
+        summary=_with_headline(
+            _summary(reports, broken[DeviceHealth.UNHEALTHY], lost),
+            headline(found, concluded) if observed.complete else _told_before(previous),
+        ),
+        conditions=conditions.with_times(concluded, previous=before, standing=standing, now=now),
         pools=tuple(_pool(pool, reports, assigned, rollout) for pool in pools),
     )
-    totals = _resources(reports, in_force.spec.resources if in_force else ())
+    totals = _resources(reports, in_force.spec.resources if in_force else (), lost)
     return _filled(status, reports, totals, broken[DeviceHealth.UNHEALTHY], limit=settings.max_bytes)
 
 
@@ -127,6 +138,29 @@ def _reports(
     )
 
 
+def _gaps(
+    spec: Spec,
+    reports: Sequence[NodeReport],
+    observed: Observed,
+    assigned: Assignment,
+    lost: Sequence[InventoryView],
+) -> Sequence[Fault]:
+    """None are known before all lists were read."""
+    if not observed.complete:
+        return ()
+    return gaps(spec, reports=reports, nodes=observed.nodes, assigned=assigned, lost=lost)
+
+
+def _told_before(previous: ConfigStatus) -> tuple[str, str]:
+    if previous.summary is None or not previous.summary.status:
+        return ConditionReason.OBSERVING, ""
+    return previous.summary.status, previous.summary.message
+
+
+def _with_headline(summary: StatusSummary, told: tuple[str, str]) -> StatusSummary:
+    return replace(summary, status=told[0], message=clip(told[1], MAX_HEADLINE))
+
+
 def _accepted_generation(standing: AcceptedState, previous: ConfigStatus) -> int:
     """A generation whose spec is lost stays in the status, because it still runs."""
     if standing.in_force:
@@ -138,8 +172,9 @@ def _inventories(reports: Iterable[NodeReport]) -> list[InventoryStatus]:
     return [r.inventory.status for r in reports if r.inventory and r.inventory.status]
 
 
-def _summary(reports: Sequence[NodeReport], unhealthy: BrokenDevices) -> StatusSummary:
-    """Counts over all nodes. The totals include devices that an inventory had no room to list.
+def _summary(reports: Sequence[NodeReport], unhealthy: BrokenDevices, lost: Iterable[InventoryView]) -> StatusSummary:
+    """Counts over all nodes. The totals include devices that an inventory had no room to list. Of `lost` nodes only
+    what pods hold counts.
 
     `healthy` leaves out devices of a node that is not served, and devices whose last check had no answer.
     """
@@ -150,7 +185,7 @@ def _summary(reports: Sequence[NodeReport], unhealthy: BrokenDevices) -> StatusS
         nodes=f"{sum(r.served for r in reports)}/{len(reports)}",
         devices=f"{healthy}/{devices}",
         capacity=sum(t.capacity for t in totals),
-        allocated=sum(t.allocated for t in totals),
+        allocated=sum(t.allocated for t in totals) + sum(i.status.totals.allocated for i in lost if i.status),
         unhealthy=max(unhealthy.number, sum(t.unhealthy for t in totals)),
         withheld=sum(t.withheld for t in totals),
     )
@@ -193,8 +228,10 @@ def _pool(pool: PoolView, reports: Sequence[NodeReport], assigned: Assignment, r
     )
 
 
-def _resources(reports: Iterable[NodeReport], entries: Iterable[Resource]) -> list[ResourceTotals]:
-    """Counts by resource name. `healthy` is counted as in `_summary`. `entries`: of the spec in force.
+def _resources(
+    reports: Iterable[NodeReport], entries: Iterable[Resource], lost: Iterable[InventoryView]
+) -> list[ResourceTotals]:
+    """Counts by resource name. `healthy` and `lost` are counted as in `_summary`. `entries`: of the spec in force.
 
     The chart's admission policy reads from here what a container may ask for.
     """
@@ -213,6 +250,9 @@ def _resources(reports: Iterable[NodeReport], entries: Iterable[Resource]) -> li
                 capacity=total.capacity + r.capacity,
                 allocated=total.allocated + r.allocated,
             )
+    for r in (r for inventory in lost if inventory.status for r in inventory.status.resources if r.allocated):
+        total = found.get(r.name) or _no_devices(r.name, r.entry_name, by_name.get(r.entry_name))
+        found[r.name] = replace(total, allocated=total.allocated + r.allocated)
     return [found[name] for name in sorted(found)]
 
 

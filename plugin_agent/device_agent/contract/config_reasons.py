@@ -63,18 +63,34 @@ class ConditionReason(Word):
     APPLY_FAILED = "ApplyFailed", "The API server refused an object of a pool. The operator tries again."
     DEVICES_UNHEALTHY = "DevicesUnhealthy", "Devices are Unhealthy; status.unhealthyDevices has them with reasons."
     DEVICES_UNKNOWN = "DevicesUnknown", "The last check of some devices gave no answer. They are offered as before."
+    NOTHING_FOUND = (
+        "NothingFound",
+        "No node finds a device for a resource; the message says where the agents looked, and which name may be meant. "
+        "Correct the entry. If the hardware may be absent, set mayBeEmpty: true in the entry.",
+    )
+    NODES_LOST = (
+        "NodesLost",
+        "Nodes left their pool while pods hold devices there, so no agent watches these devices. Give the nodes their "
+        "labels back. Or end the pods, and then delete the inventories that the message names.",
+    )
     # Ready
     SERVING = "Serving", "The agents serve devices on all nodes, except at most maxUnavailable."
     AGENTS_STARTING = (
         "AgentsStarting",
         "Agents are starting, and no fault is known. The condition keeps its status until they are Ready or late.",
     )
-    NO_NODES = "NoNodes", "No node matches the pools. Check nodeSelector and the labels of the nodes."
+    NO_NODES = (
+        "NoNodes",
+        "No node matches a pool. Check nodeSelector and the labels of the nodes. If the pool may have no node, set "
+        "mayBeEmpty: true in the pool.",
+    )
     NO_READY_NODES = "NoReadyNodes", "The pools match nodes, but none of them is Ready."
     NO_DEVICES = (
         "NoDevices",
         "The agents run, but no node has a device. If there is a fault, the condition Degraded has the cause.",
     )
+    # Stalled
+    NOT_STALLED = "NotStalled", "Nothing waits for an admin."
     # all of them
     OBSERVING = "Observing", "The operator has started and still reads the cluster's objects. Wait a moment."
 

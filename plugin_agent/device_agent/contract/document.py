@@ -265,7 +265,8 @@ class Resource:
     """One entry of `spec.resources`. `name`: its key, with placeholders not filled in.
 
     `unit` empty: the source's default. `max_devices` 0: no limit. `needs` None: the own nodes that
-    `inject.device_nodes` names; left out of the document, so that older agents read it.
+    `inject.device_nodes` names; left out of the document, so that older agents read it. `may_be_empty`: that no
+    node has a device is no fault; for the operator alone, never in the document.
     """
 
     name: str
@@ -280,6 +281,7 @@ class Resource:
     health: HealthRules = HealthRules()
     on_stale_grant: OnStaleGrant = OnStaleGrant.IGNORE
     needs: Needs | None = None
+    may_be_empty: bool = field(default=False, metadata=ABSENT_IF_EMPTY)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,8 @@ class ConditionType(StrEnum):
     PROGRESSING = "Progressing"
     DEGRADED = "Degraded"
     READY = "Ready"
+    RECONCILING = "Reconciling"
+    STALLED = "Stalled"
 
 
 class ConditionStatus(StrEnum):
@@ -45,8 +47,12 @@ class ConfigCondition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusSummary:
-    """The numbers of the columns of kubectl get. `nodes`, `devices`: such as 3/3."""
+    """The columns of kubectl get. `status`: OK, or the reason that most needs a human. `message`: that reason for
+    people. `nodes`, `devices`: such as 3/3.
+    """
 
+    status: str = field(default="", metadata=ABSENT_IF_EMPTY)
+    message: str = field(default="", metadata=ABSENT_IF_EMPTY)
     nodes: str = ""
     devices: str = ""
     capacity: int = 0

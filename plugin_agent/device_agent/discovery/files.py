@@ -7,6 +7,7 @@ from device_agent.contract.attributes import FILES
 from device_agent.contract.document import DeviceEntry
 from device_agent.contract.reasons import ExclusionReason
 from device_agent.discovery.host_tree import host_paths
+from device_agent.discovery.likeness import meant
 from device_agent.discovery.sysfs_tree import SysfsTree, numa, trailing_index
 from device_agent.select.found import FoundDevice
 from device_agent.select.kernel_names import is_literal, matcher
@@ -41,7 +42,21 @@ class DeviceFiles:
 
     def nothing(self, entry: DeviceEntry) -> str:
         assert entry.files is not None
-        return f"no device file matches {' or '.join(entry.files.paths)}"
+        hints = (self._meant(pattern.removeprefix("/dev/")) for pattern in entry.files.paths)
+        return f"no device file matches {' or '.join(entry.files.paths)}{next(filter(None, hints), '')}"
+
+    def _meant(self, pattern: str) -> str:
+        """The path up to the first segment that its directory lacks, as the directory may have it."""
+        before = ""
+        for segment in pattern.split("/"):
+            names = self._tree.dev.names(before)
+            if not is_literal(segment):
+                return ""
+            if segment not in names:
+                here = posixpath.join("/dev", before)
+                return meant([posixpath.join(here, segment)], (posixpath.join(here, name) for name in names))
+            before = posixpath.join(before, segment)
+        return ""
 
     def _expand(self, pattern: str, broken: list[FoundDevice]) -> list[str]:
         paths = [""]

@@ -1,5 +1,6 @@
 """PCI functions, selected by id, class, driver and address."""
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cached_property
 from typing import Final
@@ -10,9 +11,10 @@ from device_agent.contract.reasons import DeviceReason
 from device_agent.discovery import iommu
 from device_agent.discovery.host_tree import host_paths
 from device_agent.discovery.iommu import IommuGroups
+from device_agent.discovery.likeness import meant
 from device_agent.discovery.sysfs_tree import FoundNodes, PciFunction, SysfsTree
 from device_agent.select.found import FoundDevice, Problem
-from device_agent.select.kernel_names import matcher, restricts
+from device_agent.select.kernel_names import restricts
 
 _NOIOMMU: Final = "vfio-noiommu"
 _NO_GROUP: Final = "it is bound to vfio and has no IOMMU group: switch the IOMMU on in firmware and kernel"
@@ -36,9 +38,22 @@ class PciFunctions:
                     found.append(self._found(function, wanted))
         return tuple(found)
 
-    def nothing(self, entry: DeviceEntry) -> str:  # noqa: ARG002 the entry's globs are in the configuration
-        there = self._tree.functions().readable
-        return "no PCI function of this node matches" if there else "this node has no PCI functions"
+    def nothing(self, entry: DeviceEntry) -> str:
+        """Which field of the entry leaves no function over, and the value that may be meant."""
+        assert entry.pci is not None
+        left = self._tree.functions().readable
+        if not left:
+            return "this node has no PCI functions"
+        before = "this node"
+        for field, globs, values in _fields(entry.pci):
+            matching = tuple(f for f in left if any(map(restricts(globs), values(f))))
+            if not matching:
+                there = sorted({value for f in left for value in values(f)})
+                return f"no PCI function of {before} has {field} {' or '.join(globs)}{meant(globs, there)}"
+            if globs:
+                before = f"this node with {field} {' or '.join(globs)}"
+            left = matching
+        return "no PCI function of this node matches"
 
     @cached_property
     def _groups(self) -> IommuGroups:
@@ -111,10 +126,16 @@ def with_group(find: FoundDevice, function: PciFunction, groups: IommuGroups) ->
     return find
 
 
-def _selects(source: PciSource, function: PciFunction) -> bool:
+def _fields(source: PciSource) -> tuple[tuple[str, tuple[str, ...], Callable[[PciFunction], Iterable[str]]], ...]:
+    """(field, its globs, what they are compared with): one of the values must match."""
+    without = () if source.drivers else ("",)  # a function without a driver fits only where none is asked for
     return (
-        restricts(source.ids)(f"{function.vendor}:{function.device}")
-        and (not source.classes or any(map(matcher(source.classes), (function.pci_class, function.pci_class[:4]))))
-        and (not source.drivers or (function.driver is not None and matcher(source.drivers)(function.driver)))
-        and restricts(source.addresses)(function.address)
+        ("ids", source.ids, lambda f: [f"{f.vendor}:{f.device}"]),
+        ("classes", source.classes, lambda f: [f.pci_class, f.pci_class[:4]]),
+        ("drivers", source.drivers, lambda f: [f.driver] if f.driver is not None else without),
+        ("addresses", source.addresses, lambda f: [f.address]),
     )
+
+
+def _selects(source: PciSource, function: PciFunction) -> bool:
+    return all(any(map(restricts(globs), values(function))) for _, globs, values in _fields(source))

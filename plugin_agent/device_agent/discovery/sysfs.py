@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from device_agent.contract.attributes import SYSFS
 from device_agent.contract.document import DeviceEntry
 from device_agent.discovery.host_tree import host_paths
+from device_agent.discovery.likeness import meant
 from device_agent.discovery.sysfs_tree import SysfsTree, numa, trailing_index
 from device_agent.select.found import FoundDevice
 from device_agent.select.kernel_names import restricts
@@ -33,10 +34,15 @@ class SysfsObjects:
 
     def nothing(self, entry: DeviceEntry) -> str:
         assert entry.sysfs is not None
-        subsystem, names = entry.sysfs.subsystem, " or ".join(entry.sysfs.names)
-        if names and self._subsystem(subsystem)[1]:
-            return f"{subsystem} has no device named {names}"
-        return f"nothing in /sys/class/{subsystem} or /sys/bus/{subsystem}/devices: is the name right?"
+        subsystem, names = entry.sysfs.subsystem, entry.sysfs.names
+        there = self._subsystem(subsystem)[1]
+        if names and there:
+            return f"{subsystem} has no device named {' or '.join(names)}{meant(names, there)}"
+        known = sorted({*self._tree.sys.names("class"), *self._tree.sys.names("bus"), "block"})
+        if subsystem in known:
+            return f"no device in /sys/class/{subsystem} or /sys/bus/{subsystem}/devices"
+        hint = meant([subsystem], known) or ": is the name right?"
+        return f"nothing in /sys/class/{subsystem} or /sys/bus/{subsystem}/devices{hint}"
 
     def _around(
         self, path: str, name: str, into: list[FoundDevice], *, sysfs_path: str | None = None

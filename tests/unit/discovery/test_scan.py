@@ -148,11 +148,39 @@ def test_an_entry_that_finds_nothing_says_where_it_has_looked_for_each_source(ho
         {"name": "example.com/c", "devices": [{"sysfs": {"subsystem": "no_such_class"}}]},
     ]
     assert scan.scan_json(document(*entries), host.roots)["excluded"] == [
-        nothing("a", "sysfs", "misc has no device named kwm or kvn*"),
+        nothing("a", "sysfs", "misc has no device named kwm or kvn*: did you mean kvm?"),
         nothing("a", "files", "no device file matches /dev/nothere* or /dev/neither", number=1),
         nothing("c", "sysfs", "nothing in /sys/class/no_such_class or /sys/bus/no_such_class/devices: "
                 "is the name right?"),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ({"sysfs": {"subsystem": "video4linus"}}, "did you mean video4linux?"),
+        ({"sysfs": {"subsystem": "video4linux", "names": ["vidoe0"]}}, "did you mean video0?"),
+        ({"sysfs": {"subsystem": "empty"}}, "no device in /sys/class/empty"),
+        ({"files": {"paths": ["/dev/kvmm"]}}, "did you mean /dev/kvm?"),
+        ({"files": {"paths": ["/dev/snnd/*", "/dev/nowhere"]}}, "did you mean /dev/snd?"),
+        ({"pci": {"ids": ["10de:1eb9"]}}, "has ids 10de:1eb9: did you mean 10de:1eb8?"),
+        ({"pci": {"ids": ["10de:*"], "classes": ["0200"]}}, "with ids 10de:* has classes 0200"),
+        ({"pci": {"ids": ["10de:*"], "drivers": ["nvidai"]}}, "has drivers nvidai: did you mean nvidia?"),
+        ({"pci": {"addresses": ["0000:3c:00.0"]}}, "did you mean 0000:3b:00.0?"),
+    ],
+)
+def test_an_entry_that_finds_nothing_says_which_name_may_be_meant(
+    host: HostTreeBuilder, source: dict[str, Any], told: str
+):
+    host.obj("devices/virtual/misc/kvm", "misc", devname="kvm")
+    host.obj("devices/virtual/video4linux/video0", "video4linux", devname="video0")
+    host.node("snd/timer")
+    host.pci("0000:3b:00.0", "10de:1eb8", pci_class="030200", driver="nvidia")
+    host.pci("0000:00:01.0", "8086:1521", pci_class="020000")
+    (host.root / "sys/class/empty").mkdir()
+    (left_out,) = scan.scan_json(document({"name": "example.com/a", "devices": [source]}), host.roots)["excluded"]
+    assert left_out["reason"] == "NothingFound"
+    assert told in left_out["message"]
 
 
 def test_an_empty_tree_gives_an_empty_scan(tmp_path: Path):

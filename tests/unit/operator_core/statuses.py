@@ -110,7 +110,17 @@ def _on_the_current(status: InventoryStatus | None, hashes: dict[str, str]) -> I
 
 
 def conditions(found: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    """Without those for kstatus."""
+    return {k: said for k, said in all_conditions(found).items() if k not in ("Reconciling", "Stalled")}
+
+
+def all_conditions(found: dict[str, Any]) -> dict[str, tuple[str, str]]:
     return {c["type"]: (c["status"], c["reason"]) for c in found["conditions"]}
+
+
+def word(found: dict[str, Any]) -> str:
+    """Column STATUS of kubectl get."""
+    return str(found["summary"]["status"])
 
 
 def message(found: dict[str, Any], kind: str) -> str:
@@ -126,3 +136,8 @@ def fleet(serving: int, *, waiting: int = 0, node_age: float = 3600, **waiting_p
         + tuple(pod(name, ready=False, **waiting_pod) for name in names[serving:]),
         "inventories": tuple(inventory(name) for name in names[:serving]),
     }
+
+
+def numbers(found: dict[str, Any]) -> dict[str, Any]:
+    """The summary without its word and the word's message."""
+    return {k: v for k, v in found["summary"].items() if k not in ("status", "message")}

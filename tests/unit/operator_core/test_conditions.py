@@ -17,7 +17,7 @@ from unit.operator_core.build import (
     pools,
     spec,
 )
-from unit.operator_core.statuses import CRASH, READY_BEFORE, WRONG, conditions, fleet, message, status
+from unit.operator_core.statuses import CRASH, READY_BEFORE, WRONG, conditions, fleet, message, numbers, status
 
 
 def test_all_conditions_are_set_from_the_first_visit():
@@ -43,7 +43,7 @@ def test_a_fleet_that_is_served_is_ready_and_current():
         "Ready": ("True", "Serving"),
     }
     assert message(found, "Ready") == "3 of 3 settled nodes served"
-    assert found["summary"] == {
+    assert numbers(found) == {
         "nodes": "3/3",
         "devices": "3/3",
         "capacity": 3,
@@ -202,7 +202,7 @@ def test_devices_without_an_answer_degrade_and_are_not_counted_as_healthy():
     assert conditions(found)["Degraded"] == ("True", "DevicesUnknown")
     assert message(found, "Degraded") == "2 devices Unknown on node node-0000: DriverHangs (2)"
     assert conditions(found)["Ready"] == ("True", "Serving")
-    assert found["summary"] == {
+    assert numbers(found) == {
         "nodes": "2/2",
         "devices": "2/4",
         "capacity": 4,
@@ -274,7 +274,14 @@ def test_transition_times_change_only_with_the_status():
         condition["lastTransitionTime"] = "2026-05-01T00:00:00Z"
     after = status(**fleet(1, waiting=1, **CRASH), previous=before)
     times = {c["type"]: c["lastTransitionTime"][:7] for c in after["conditions"]}
-    assert times == {"Accepted": "2026-05", "Progressing": "2026-06", "Degraded": "2026-06", "Ready": "2026-06"}
+    assert times == {
+        "Accepted": "2026-05",
+        "Progressing": "2026-06",
+        "Degraded": "2026-06",
+        "Ready": "2026-06",
+        "Reconciling": "2026-06",
+        "Stalled": "2026-05",
+    }
 
 
 def test_the_same_observation_gives_the_same_status():

@@ -34,7 +34,7 @@ def test_without_devices_the_object_is_ready_with_a_reason():
     found = status(nodes=(node(),), pods=(pod(),), inventories=(empty,))
     assert conditions(found)["Ready"] == ("True", "NoDevices")
     assert found["nodes"][0]["state"] == "NoDevices"
-    assert conditions(found)["Degraded"][0] == "False"
+    assert conditions(found)["Degraded"] == ("True", "NothingFound")
     assert message(found, "Ready").startswith("1 of 1 settled nodes served; ")
 
 

@@ -87,12 +87,16 @@ def test_a_pruned_inventory_keeps_what_the_status_needs() -> None:
     )
 
 
-def test_only_nothing_found_is_kept_of_excluded() -> None:
+def test_of_excluded_is_kept_why_entries_have_no_device() -> None:
     looked = {"id": "devices[0]", "entry": "example.com/d", "reason": "NothingFound", "message": "devices[0]: no file"}
-    excluded = [{"id": "a", "entry": "example.com/a", "reason": "TooManyIds"}, looked]
-    seen = views.inventory(changed(INVENTORY, excluded=excluded), None, now=NOW)
+    left_out = [{"id": f"a{n}", "entry": "example.com/a", "reason": "TooManyIds"} for n in range(20)]
+    of_others = [{"id": "x", "entry": "example.com/r", "reason": "Excluded"}, "no object", {"id": "y", "entry": ["z"]}]
+    rows = [{"name": "example.com/r", "devices": 1}]
+    raw = changed(INVENTORY, excluded=[*left_out, *of_others[:1], looked], resources=rows)
+    seen = views.inventory(raw, None, now=NOW)
     assert seen.status is not None
-    assert [(e.entry, e.message) for e in seen.status.excluded] == [("example.com/d", "devices[0]: no file")]
+    assert [(e.entry, e.id) for e in seen.status.excluded] == [("example.com/d", "devices[0]"), ("example.com/a", "a0")]
+    assert views.inventory(changed(INVENTORY, excluded=of_others), None, now=NOW).unreadable
 
 
 def test_an_inventory_that_was_never_written_has_no_status_and_is_not_unreadable() -> None:
