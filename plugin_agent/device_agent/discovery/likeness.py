@@ -1,6 +1,5 @@
 """Which name an admin may have meant, for the message of an entry that finds nothing. Pure."""
 
-import difflib
 from collections.abc import Iterable
 from itertools import islice
 from typing import Final
@@ -17,6 +16,8 @@ def meant(texts: Iterable[str], known: Iterable[str]) -> str:
 
     Globs are not compared.
     """
+    import difflib  # noqa: PLC0415 an agent that finds its devices does without it
+
     names = list(islice(known, _MOST))
     for text in texts:
         if is_literal(text) and (near := difflib.get_close_matches(text, names, n=1, cutoff=_CUTOFF)):
