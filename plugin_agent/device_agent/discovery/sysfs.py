@@ -25,7 +25,9 @@ class SysfsObjects:
         directory, names = self._subsystem(entry.sysfs.subsystem)
         for name in filter(restricts(entry.sysfs.names), names):
             with self._around(f"{directory}/{name}", name, found):
-                if path := self._tree.member(directory, name):
+                path = self._tree.member(directory, name)
+                # two links may lead to one object: its own name counts
+                if path and (path not in matching or name == posixpath.basename(path)):
                     matching[path] = name
         for path, name in matching.items():
             with self._around(path, name, found, sysfs_path=path):

@@ -41,10 +41,12 @@ class NodeHolding(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """`hardware`: in use elsewhere. `nodes`: path on the host, or number in this boot -> what has it."""
+    """`hardware`: in use elsewhere. `nodes`: path on the host, or number in this boot -> all that have it: after nodes
+    were numbered anew, several pods may.
+    """
 
     hardware: tuple[Holding, ...] = ()
-    nodes: Mapping[str, NodeHolding] = field(default_factory=dict)
+    nodes: Mapping[str, Sequence[NodeHolding]] = field(default_factory=dict)
 
     def of_node(self, unit: Unit, usage: Usage) -> str:
         """The node of this device that a container was given as a node of other hardware, and that container's pod; ''
@@ -52,9 +54,8 @@ class Holdings:
         """
         if self.nodes:
             for path, number in unit.own_nodes.items():
-                for name in (path, number):
-                    found = self.nodes.get(name) if name else None
-                    if found is not None and not same_hardware(found.device.hardware, unit.hardware):
+                for found in (*self.nodes.get(path, ()), *(self.nodes.get(number, ()) if number else ())):
+                    if not same_hardware(found.device.hardware, unit.hardware):
                         resource, device_id = found.key
                         return f"its node {path} is {in_use_text(resource, [device_id], usage)}"
         return ""
@@ -95,7 +96,7 @@ class _Elsewhere:
 
     def __init__(self, owners: Owners, *, boot: str) -> None:
         self.hardware: dict[tuple[str, str, tuple[str, ...]], tuple[GrantedDevice, list[str]]] = {}
-        self.nodes: dict[str, NodeHolding] = {}
+        self.nodes: dict[str, list[NodeHolding]] = {}
         self._owners = owners
         self._boot = boot
 
@@ -104,9 +105,9 @@ class _Elsewhere:
         if not device.exclusive:
             return
         for path, number in device.nodes.items():
-            self.nodes.setdefault(path, NodeHolding(key, device))
+            self.nodes.setdefault(path, []).append(NodeHolding(key, device))
             if number and boot == self._boot:
-                self.nodes.setdefault(number, NodeHolding(key, device))
+                self.nodes.setdefault(number, []).append(NodeHolding(key, device))
         mine = self._owners(key)
         if mine is None or not same_hardware(mine.hardware, device.hardware):
             self.hardware.setdefault((key[0], device.id, device.hardware), (device, []))[1].append(key[1])

@@ -13,7 +13,7 @@ from device_agent.discovery.scanner import SOURCES, Scanner
 from device_agent.discovery.source import Roots
 from device_agent.scan import scan_json
 from device_agent.select.found import FoundDevice
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from unit.discovery.tree import ROOT, HostTreeBuilder
 
@@ -325,6 +325,7 @@ def damage(root: Path, place: str, kind: str, content: bytes | str | None) -> No
 
 
 @given(st.lists(st.tuples(PLACES, KINDS), max_size=6), st.lists(NAMES, max_size=3))
+@example([("sys/devices/virtual/misc/m9", ("link", "m1"))], [])
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_intact_devices_are_found_in_any_broken_tree(
     tmp_path_factory: pytest.TempPathFactory,

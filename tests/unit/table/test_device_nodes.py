@@ -110,6 +110,20 @@ def test_two_adapters_that_swapped_their_names_are_both_withheld_and_both_holder
     assert steps.seen() == {"AAA": True, "BBB": True}
 
 
+def test_a_node_that_two_pods_have_is_withheld_although_one_of_them_has_it_rightly():
+    steps = plugged(adapter("AAA", USB0, replicas=2), adapter("BBB", USB1))
+    (grant,) = take(steps, "AAA")
+    steps.scan(adapter("AAA", USB1, replicas=2), adapter("BBB", USB0))
+    foreign = Grant("uid-x", "main", "vendor.com/thing", ("x",), None, ("/dev/ttyUSB0",))
+    steps.record(grant, foreign)
+    steps.scan(adapter("AAA", USB0, replicas=2), adapter("BBB", USB1))
+    assert health(steps, "AAA") == (Health.HEALTHY, "HeldAs")
+    for fact in ("/dev/ttyUSB0", "x of vendor.com/thing"):
+        assert fact in steps.device("AAA").text
+    with pytest.raises(UnavailableDevice, match="HeldAs"):
+        steps.table.units_of(NAME, ["AAA::1"])
+
+
 def test_a_device_that_moved_to_a_free_node_is_offered_and_its_holder_told():
     steps = plugged(adapter("AAA", USB0))
     take(steps, "AAA")
