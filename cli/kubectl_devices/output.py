@@ -66,9 +66,8 @@ class Output:
     def yaml(self, value: object) -> None:
         import yaml  # noqa: PLC0415
 
-        self.stdout.write(
-            yaml.safe_dump(value, sort_keys=False, allow_unicode=False, width=120, default_flow_style=None)
-        )
+        plain = json.loads(json.dumps(value))  # without enums and tuples
+        self.stdout.write(yaml.safe_dump(plain, sort_keys=False, width=120, default_flow_style=None))
 
     def structured(self, form: str, value: object) -> bool:
         """Prints `value` if `form` is json or yaml."""
