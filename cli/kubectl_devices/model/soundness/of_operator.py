@@ -7,7 +7,7 @@ from typing import Final
 from device_agent.contract import names
 
 from kubectl_devices.model.soundness.finding import CheckReason, Finding, Severity, age
-from kubectl_devices.model.soundness.observed import Observed, condition, moment
+from kubectl_devices.model.soundness.observed import Objects, Observed, condition, moment
 
 KINDS: Final = ("devicepluginconfigs", "nodedeviceinventories")
 _SLACK: Final = timedelta(seconds=5)
@@ -39,22 +39,30 @@ def kinds(seen: Observed) -> Iterator[Finding]:
 
 
 def operator(seen: Observed) -> Iterator[Finding]:
-    yield from _deployment(seen)
+    if seen.deployments is not None and not seen.deployments:
+        yield _missing(seen)
+        return
+    yield from _deployments(seen.deployments or ())
     yield from _lease(seen)
 
 
-def _deployment(seen: Observed) -> Iterator[Finding]:
-    if seen.deployments is None:
-        return
-    if not seen.deployments:
-        yield Finding(
-            reason=CheckReason.OPERATOR_MISSING,
-            where=f"namespace {seen.namespace}",
-            what="there is no Deployment of the operator, so nothing is reconciled; agents that run go on serving",
-            todo="helm install the chart; if it runs elsewhere, name its namespace with --operator-namespace",
+def _missing(seen: Observed) -> Finding:
+    """Without a Deployment: is the operator gone, or does it run in another way?"""
+    todo = "helm install the chart; if it runs elsewhere, name its namespace with --operator-namespace"
+    where = f"namespace {seen.namespace}"
+    none = "there is no Deployment with the labels of the chart"
+    if seen.lease is not None and not any(_lease(seen)):
+        what = f"{none}, but {seen.lease['spec']['holderIdentity']} leads"
+        return Finding(
+            severity=Severity.WARNING, reason=CheckReason.OPERATOR_MISSING, where=where, what=what, todo=todo
         )
-    if len(seen.deployments) > 1:
-        places = ", ".join(f"{d['metadata']['namespace']}/{d['metadata']['name']}" for d in seen.deployments)
+    what = f"{none}, so nothing is reconciled; agents that run go on serving"
+    return Finding(reason=CheckReason.OPERATOR_MISSING, where=where, what=what, todo=todo)
+
+
+def _deployments(deployments: Objects) -> Iterator[Finding]:
+    if len(deployments) > 1:
+        places = ", ".join(f"{d['metadata']['namespace']}/{d['metadata']['name']}" for d in deployments)
         yield Finding(
             severity=Severity.WARNING,
             reason=CheckReason.TWO_OPERATORS,
@@ -62,7 +70,7 @@ def _deployment(seen: Observed) -> Iterator[Finding]:
             what="the operator is installed more than once; DevicePluginConfigs belong to the whole cluster",
             todo="uninstall all but one",
         )
-    for deployment in seen.deployments:
+    for deployment in deployments:
         meta, status = deployment["metadata"], deployment.get("status", {})
         where, kubectl = f"Deployment {meta['namespace']}/{meta['name']}", f"kubectl -n {meta['namespace']}"
         if deployment["spec"].get("replicas", 1) == 0:
