@@ -76,7 +76,7 @@ def _pod(pod: Object, seen: Observed) -> Iterator[Finding]:
         severity=Severity.WARNING if starting else Severity.PROBLEM,
         reason=reason,
         where=f"Pod {meta['namespace']}/{meta['name']}" + (f" on {node}" if node else ""),
-        what=f"the agent is not Ready for {age(seen.now - began)}: {what}",
+        what=f"the agent has not been Ready for {age(seen.now - began)}: {what}",
         todo=f"{kubectl} describe pod {meta['name']}; {kubectl} logs {meta['name']}",
     )
 

@@ -97,8 +97,8 @@ def _lease(seen: Observed) -> Iterator[Finding]:
     holder, renewed = spec.get("holderIdentity") or "", moment(spec.get("renewTime"))
     since = age(seen.now - renewed) if renewed else "an unknown time"
     if not holder:
-        what = f"no operator leads: the last one ended {since} ago, so nothing is reconciled and the status is old"
+        what = f"no operator leads: the last one ended {since} ago, so nothing is reconciled, and the status is old"
         yield Finding(reason=CheckReason.OPERATOR_GONE, where=where, what=what, todo=todo)
     elif renewed is None or seen.now - renewed > timedelta(seconds=spec.get("leaseDurationSeconds", 15)) + _SLACK:
-        what = f"the operator {holder} is gone for {since}: nothing is reconciled and the status is old"
+        what = f"{holder} has given no sign of life for {since}: nothing is reconciled, and the status is old"
         yield Finding(reason=CheckReason.OPERATOR_GONE, where=where, what=what, todo=todo)
