@@ -78,6 +78,12 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
     assert command in capsys.readouterr().out
 
 
+def test_flags_of_all_commands_may_stand_before_and_after_the_command():
+    before = parser().parse_args(["--context", "a", "-n", "ns", "list"])
+    both = parser().parse_args(["--context", "a", "list", "--context", "b"])
+    assert (before.context, before.namespace, both.context, both.namespace) == ("a", "ns", "b", "")
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
