@@ -4,7 +4,7 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 
-.PHONY: demo demo-down check test soak bench images venv fmt lock help
+.PHONY: demo demo-down check test soak bench images cli venv fmt lock help
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 14
 
@@ -33,7 +33,10 @@ bench: $(READY) ## measure against the budgets; exits non-zero beyond them
 images: $(READY) ## build both images from the Dockerfiles
 	@PYTHONPATH=tests/cluster $(PY) -m localcluster images --out dist
 
-venv: $(READY) ## the programs device-operator and device-agent in .venv/bin
+cli: $(READY) ## kubectl-devices as one file, and the archive and manifest for krew, in dist
+	@$(PY) scripts/cli_archive.py
+
+venv: $(READY) ## the programs device-operator, device-agent and kubectl-devices in .venv/bin
 
 fmt: $(READY) ## format the code
 	@$(VENV)/bin/ruff format . && $(VENV)/bin/ruff check --fix .

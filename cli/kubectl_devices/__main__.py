@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from kubectl_devices import __version__, errors
 from kubectl_devices.cluster.connection import Target
@@ -55,36 +56,37 @@ def parser() -> argparse.ArgumentParser:
         epilog="Each command has its own help: kubectl devices COMMAND --help",
     )
     program.add_argument("--version", action="version", version=f"kubectl-devices {__version__}")
+    _shared(program)
     commands = program.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    shared = _shared()
     for command in COMMANDS:
-        added = commands.add_parser(command.name, parents=[shared], help=command.help, description=command.about)
+        added = commands.add_parser(command.name, help=command.help, description=command.about)
         command.arguments(added)
+        # they may stand before the command too, as in an alias: only one that is given here replaces that
+        _shared(added, default=argparse.SUPPRESS)
         added.set_defaults(run=command.run)
     return program
 
 
-def _shared() -> argparse.ArgumentParser:
-    shared = argparse.ArgumentParser(add_help=False)
-    group = shared.add_argument_group("flags of all commands")
-    group.add_argument("--kubeconfig", metavar="FILE", default="", help="as for kubectl")
-    group.add_argument("--context", metavar="NAME", default="", help="context of the kubeconfig")
-    group.add_argument(
-        "-n", "--namespace", metavar="NAME", default="", help="of pods (default: the one of the context)"
-    )
-    group.add_argument("--as", dest="as_user", metavar="USER", default="", help="act as this user")
-    group.add_argument("--as-group", action="append", metavar="GROUP", default=[], help="may be given several times")
-    group.add_argument(
+def _shared(parser: argparse.ArgumentParser, *, default: object = None) -> None:
+    """The flags of all commands. `default`: instead of their own defaults."""
+    group = parser.add_argument_group("flags of all commands")
+
+    def add(*names: str, own: object, **how: Any) -> None:
+        group.add_argument(*names, default=own if default is None else default, **how)
+
+    add("--kubeconfig", metavar="FILE", own="", help="as for kubectl")
+    add("--context", metavar="NAME", own="", help="context of the kubeconfig")
+    add("-n", "--namespace", metavar="NAME", own="", help="of pods (default: the one of the context)")
+    add("--as", dest="as_user", metavar="USER", own="", help="act as this user")
+    add("--as-group", action="append", metavar="GROUP", own=[], help="may be given several times")
+    add(
         "--operator-namespace",
         metavar="NAME",
-        default="",
+        own="",
         help="where the operator runs (default: found by the labels of its chart, else device-operator)",
     )
-    group.add_argument(
-        "--request-timeout", type=flags.seconds, metavar="TIME", default=30.0, help="of one request (default: 30s)"
-    )
-    group.add_argument("--no-color", action="store_true", help="as the variable NO_COLOR")
-    return shared
+    add("--request-timeout", type=flags.seconds, metavar="TIME", own=30.0, help="of one request (default: 30s)")
+    add("--no-color", action="store_true", own=False, help="as the variable NO_COLOR")
 
 
 def target(options: argparse.Namespace) -> Target:

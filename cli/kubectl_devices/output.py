@@ -63,11 +63,13 @@ class Output:
     def json(self, value: object) -> None:
         self.stdout.write(f"{json.dumps(value, indent=2)}\n")
 
-    def yaml(self, value: object) -> None:
+    def yaml(self, value: object, *, compact: bool = False) -> None:
+        """`compact`: innermost lists and maps in one line."""
         import yaml  # noqa: PLC0415
 
+        plain = json.loads(json.dumps(value))  # without enums and tuples
         self.stdout.write(
-            yaml.safe_dump(value, sort_keys=False, allow_unicode=False, width=120, default_flow_style=None)
+            yaml.safe_dump(plain, sort_keys=False, width=120, default_flow_style=None if compact else False)
         )
 
     def structured(self, form: str, value: object) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from agents import Agent, ready_node
 from cliruns import Answer, run, start
 from conftest import Operators
@@ -25,7 +26,7 @@ from kubeapi import (
     node,
 )
 from kubectl_devices.__main__ import complete
-from localcluster import Cluster
+from localcluster import Cluster, places
 
 RESOURCE = "example.com/lab"
 INVENTORY = f"{INVENTORIES}/lab.worker-1"
@@ -391,3 +392,47 @@ def test_top_names_the_node_that_does_not_answer(cli: Run):
     assert answer.status == 0
     assert "worker-1" in answer.err
     assert cli("top", "worker-9").status == 1
+
+
+@pytest.mark.usefixtures("agent")
+@pytest.mark.parametrize("command", ["list", "who", "check"])
+def test_json_and_yaml_say_the_same(cli: Run, command: str):
+    assert yaml.safe_load(cli(command, "-o", "yaml").out) == cli(command, "-o", "json").json
+
+
+@pytest.fixture
+def viewer(api: Cluster, kube: Kube) -> Iterator[Run]:
+    """A user with the roles that the documentation gives for reading."""
+    text = (places.CHECKOUT / "docs/kubectl-devices.md").read_text()
+    roles = list(yaml.safe_load_all(text.partition("```yaml\n")[2].partition("```")[0]))
+    made: list[str] = []
+    for role in roles:
+        meta = role["metadata"]
+        root = f"{RBAC}/namespaces/{meta['namespace']}" if "namespace" in meta else RBAC
+        for kind, body in (
+            (role["kind"], role),
+            (
+                f"{role['kind']}Binding",
+                {
+                    "metadata": {"name": meta["name"]},
+                    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": role["kind"], "name": meta["name"]},
+                    "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "viewer"}],
+                },
+            ),
+        ):
+            kube.create(f"{root}/{kind.lower()}s", body)
+            made.append(f"{root}/{kind.lower()}s/{meta['name']}")
+    yield lambda command, *arguments: run(api.kubeconfig, command, "--as", "viewer", *arguments)
+    for path in made:
+        kube.delete(path)
+
+
+@pytest.mark.usefixtures("agent", "installed")
+def test_the_documented_rights_are_enough_to_read_and_too_few_to_change(viewer: Run, kube: Kube):
+    for command in ("list", "who", "check"):
+        answer = viewer(command)
+        assert "you may not" not in answer.err
+        assert answer.out
+    assert reasons(viewer("check", "-o", "json")) == {"DevicesUnhealthy"}
+    assert "patch nodedeviceinventories" in viewer("cordon", "worker-1", "a").err
+    assert cordoned(kube) == []

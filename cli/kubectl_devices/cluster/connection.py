@@ -1,7 +1,9 @@
 """From the flags and the kubeconfig to the API server, as kubectl does it."""
 
 import json
+import logging
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +14,7 @@ from kubectl_devices import errors
 from kubectl_devices.cluster.api import Api
 
 _IN_CLUSTER: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_OBJECT: Final = re.compile(r"^(?:<[^>]*>|HTTPS?Connection(?:Pool)?\([^)]*\)): ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +48,8 @@ def connect(target: Target) -> Connection:
     from kubernetes import client, config  # noqa: PLC0415
 
     configuration = client.Configuration()
+    heard = _Heard(logging.ERROR)
+    logging.getLogger().addHandler(heard)
     try:
         namespace = _load(config, configuration, target)
     except (config.ConfigException, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
@@ -53,6 +58,12 @@ def connect(target: Target) -> Connection:
         if type(error).__module__.startswith("yaml"):
             raise errors.UsageError(f"the kubeconfig is not YAML: {' '.join(str(error).split())}") from error
         raise
+    finally:
+        logging.getLogger().removeHandler(heard)
+    if heard.told:  # such as a program for credentials that is not there: the package goes on without
+        raise errors.UsageError(f"the kubeconfig gives no credentials: {heard.told[-1]}")
+    if not str(configuration.host).startswith(("https://", "http://")):
+        raise errors.UsageError(f"the kubeconfig's server {configuration.host!r} must begin with https://")
     configuration.retries = urllib3.Retry(total=2, connect=2, read=0, redirect=0, other=0, status=0)
     headers = {"Impersonate-User": target.as_user} if target.as_user else {}
     transport = _Transport(client.ApiClient(configuration), headers, groups=target.as_groups)
@@ -76,6 +87,17 @@ def _load(config: Any, configuration: Any, target: Target) -> str:
     contexts, active = config.list_kube_config_contexts(path)
     chosen = next((c for c in contexts if c["name"] == target.context), active) if target.context else active
     return str(chosen.get("context", {}).get("namespace") or "")
+
+
+class _Heard(logging.Handler):
+    """Keeps what the `kubernetes` package only logs, instead of raising it."""
+
+    def __init__(self, level: int) -> None:
+        super().__init__(level)
+        self.told: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.told.append(" ".join(record.getMessage().split()))
 
 
 class _Transport:
@@ -118,8 +140,7 @@ class _Transport:
 
 
 def _cause(error: BaseException) -> str:
-    """The last cause in one line: urllib3 wraps it several times."""
+    """The innermost cause in one line: urllib3 wraps it several times, and puts its own objects in front."""
     reason = getattr(error, "reason", None)
     inner = reason if isinstance(reason, BaseException) else error
-    text = " ".join(str(inner).split())
-    return text.rpartition("object at ")[2].partition(": ")[2] if "object at 0x" in text else text
+    return _OBJECT.sub("", " ".join(str(inner).split()))

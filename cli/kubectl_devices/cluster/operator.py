@@ -13,11 +13,10 @@ _LABELS: Final = "app.kubernetes.io/part-of=device-operator,app.kubernetes.io/co
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """`deployments`: of the operator; None if the user may not list them. `assumed`: the namespace is a guess."""
+    """`deployments`: of the operator; None if the user may not list them."""
 
     namespace: str
     deployments: tuple[Object, ...] | None
-    assumed: bool = False
 
     def flag(self, name: str, default: str) -> str:
         """A flag of the operator's container, as the chart sets it."""
@@ -40,4 +39,4 @@ def find(reader: Reader, *, namespace: str = "") -> Installation:
         found = reader.items(DEPLOYMENTS, namespace=DEFAULT_NAMESPACE, labels=_LABELS, lost="the operator's Deployment")
     if found:
         return Installation(found[0]["metadata"]["namespace"], tuple(found))
-    return Installation(namespace or DEFAULT_NAMESPACE, None if found is None else (), assumed=not namespace)
+    return Installation(namespace or DEFAULT_NAMESPACE, None if found is None else ())

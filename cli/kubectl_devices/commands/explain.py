@@ -75,7 +75,7 @@ def _print(session: Session, wanted: Wanted, scan: dict[str, Any]) -> None:
     if out.structured(session.options.output, scan):
         return
     where = session.options.node or session.options.tree
-    out.line(f"{wanted.name}, pool {wanted.pool.name}, on {where}: {len(scan['devices'])} devices would be offered")
+    out.line(f"{wanted.name}, pool {wanted.pool.name}, on {where} would offer {_devices(len(scan['devices']))}")
     if scan["devices"]:
         out.table(explanation.offered(scan))
     if scan["excluded"]:
@@ -84,6 +84,10 @@ def _print(session: Session, wanted: Wanted, scan: dict[str, Any]) -> None:
         out.table(explanation.left_out(scan))
     out.notes(explanation.remarks(scan))
     out.notes(f"when applied, the operator would warn: {text}" for text in caveats(wanted.spec))
+
+
+def _devices(number: int) -> str:
+    return "1 device" if number == 1 else f"{number or 'no'} devices"
 
 
 COMMAND = Command(

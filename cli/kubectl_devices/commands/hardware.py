@@ -44,7 +44,7 @@ def run(session: Session) -> int:
         out.table(survey.hardware_table(found))
         out.line()
         out.line("# entries for spec.resources; choose some and give them names of your own")
-    out.yaml(survey.entries(found))
+    out.yaml(survey.entries(found), compact=True)
     out.notes(f"{kind.name}: {kind.remark}" for kind in found if kind.remark)
     out.notes(scan["errors"])
     return 0

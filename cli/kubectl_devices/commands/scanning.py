@@ -1,15 +1,14 @@
-"""A document scanned on a node or in a tree, as `explain` and `hardware` need it."""
+"""A document scanned on a node by a pod, as `explain` and `hardware` need it."""
 
 import argparse
 import secrets
 import time
-from pathlib import Path
 from typing import Any
 
 from device_agent.contract.document import Document
 from device_operator.spec.agent_settings import AgentSettings
 
-from kubectl_devices import errors, tree
+from kubectl_devices import errors
 from kubectl_devices.cluster import node_scan
 from kubectl_devices.cluster.api import Object
 from kubectl_devices.cluster.kinds import NODES
@@ -54,10 +53,6 @@ def on_node(session: Session, name: str, document: Document, agent: AgentSetting
         return scan_pod.config_map(created, document)
 
     return node_scan.scan(session.api, pod, config_map, timeout=session.options.timeout, sleep=time.sleep)
-
-
-def in_tree(root: Path, document: Document) -> dict[str, Any]:
-    return tree.scan(root, document)
 
 
 def node(session: Session, name: str) -> Object:

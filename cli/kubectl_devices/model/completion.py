@@ -46,17 +46,21 @@ def asked(shapes: Iterable[Shape], words: Sequence[str]) -> Asked:
     """`words`: the line after `kubectl devices`; the last word is being typed and may be empty."""
     commands = {shape.name: shape for shape in shapes}
     *before, prefix = words or ("",)
-    if not before:
-        return Asked(prefix, tuple(f"{shape.name}\t{shape.help}" for shape in commands.values()))
-    shape = commands.get(before[0])
-    if shape is None:
+    command, rest = _command(next(iter(commands.values())), before)
+    if not command:
+        shape = Shape("", "", (), next(iter(commands.values())).flags)
+    elif command in commands:
+        shape = commands[command]
+    else:
         return Asked(prefix)
-    given, place, pending = _given(shape, before[1:])
+    given, place, pending = _given(shape, rest)
     name, equals, value = prefix.partition("=")
     if pending is None and equals and name in shape.flags:
         return _value(shape.flags[name], value, given, start=f"{name}=")
     if pending is not None:
         return _value(pending, prefix, given)
+    if not command and not prefix.startswith("-"):
+        return Asked(prefix, tuple(f"{shape.name}\t{shape.help}" for shape in commands.values()))
     if prefix.startswith("-"):
         return Asked(prefix, tuple(sorted(shape.flags)))
     if not shape.positionals:
@@ -80,6 +84,20 @@ def names(kind: str, devices: Iterable[Device], *, node: str = "") -> tuple[str,
             if kind == "name":
                 found.update(f"pod/{holder.pod}" for holder in device.holders)
     return tuple(sorted(found))
+
+
+def _command(any_shape: Shape, words: Sequence[str]) -> tuple[str, list[str]]:
+    """(the command, all other words); flags of all commands may stand before it."""
+    takes = False
+    for n, word in enumerate(words):
+        if takes:
+            takes = False
+        elif word.startswith("-"):
+            flag = any_shape.flags.get(word)
+            takes = flag is not None and flag.takes_value
+        else:
+            return word, [*words[:n], *words[n + 1 :]]
+    return "", list(words)
 
 
 def _given(shape: Shape, words: Iterable[str]) -> tuple[dict[str, str], int, Flag | None]:

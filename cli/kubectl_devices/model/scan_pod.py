@@ -26,7 +26,7 @@ def pod(
         capabilities: Object = {"drop": ["ALL"], **({"add": list(needs.capabilities)} if needs.capabilities else {})}
         security |= {"allowPrivilegeEscalation": False, "capabilities": capabilities}
     variables = [*needs.env, *((e.name, e.value) for e in agent.env or ())]
-    container = {
+    container: Object = {
         "name": CONTAINER,
         "image": image,
         "imagePullPolicy": str(agent.image_pull_policy or "IfNotPresent"),
@@ -34,10 +34,11 @@ def pod(
         "env": [{"name": key, "value": value} for key, value in variables],
         "resources": {"limits": {"cpu": "500m", "memory": "128Mi"}},
         "securityContext": security,
-        "terminationMessagePath": "/tmp/termination-log",  # noqa: S108 in the container; not below /dev, which is the node's
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": mounts,
     }
+    if needs.driver_root:  # /dev is the node's then, and the kubelet would create the file there
+        container["terminationMessagePath"] = "/tmp/termination-log"  # noqa: S108 in the container
     spec: Object = {
         "nodeName": node,
         "restartPolicy": "Never",

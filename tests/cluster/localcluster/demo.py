@@ -1,8 +1,10 @@
 """`make demo`: the product on a real cluster with this machine's real devices, and what there is to see."""
 
 import json
+import sys
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 from localcluster import images, places
 from localcluster.console import LocalClusterError, say, step
@@ -142,10 +144,14 @@ def _show(target: Target, *arguments: str) -> None:
 
 
 def _next_steps(target: Target) -> None:
+    _, _, flags = target.kubectl_command.partition(" ")
     say("the demo is up. What to try next:")
     print(
         f"""
   alias k="{target.kubectl_command}"
+  alias d="{Path(sys.executable).parent / "kubectl-devices"} {flags}"
+  d list                                  all devices, their health and their holders
+  d check                                 is all well? names the cause if not
   k describe dpc demo                     why each node serves what it serves
   k get ndi -o wide                       the devices of each node, their health and their holders
   k edit dpc demo                         e.g. raise sharing.replicas; `k get ndi -w` shows it arrive

@@ -41,6 +41,12 @@ def test_what_stands_on_the_line_is_used():
     assert found.given == {"context": "prod", "kubeconfig": "/k", "node": "n1"}
 
 
+def test_flags_may_stand_before_the_command():
+    assert ask("--context", "prod", "cordon", "n1", "").given == {"context": "prod", "node": "n1"}
+    assert ask("--context", "prod", "").fixed == ask("").fixed
+    assert ask("--kubeconfig", "").files
+
+
 def test_flags_and_their_fixed_values_need_no_cluster():
     assert "--reason" in ask("cordon", "n1", "--").fixed
     assert ask("list", "-o", "").fixed == ("wide", "json", "yaml", "name")

@@ -148,7 +148,8 @@ CRASHED = [{"state": {"terminated": {"exitCode": 2, "reason": "Error"}}}]
         ({"crds": (crd("devicepluginconfigs"),)}, "KindMissing"),
         ({"kinds_missing": ("nodedeviceinventories",), "crds": None}, "KindMissing"),
         ({"crds": (crd("devicepluginconfigs", "v2"), crd("nodedeviceinventories"))}, "VersionNotServed"),
-        ({"deployments": ()}, "OperatorMissing"),
+        ({"deployments": (), "lease": None}, "OperatorMissing"),
+        ({"deployments": (), "lease": None, "lease_read": False}, "OperatorMissing"),
         ({"deployments": ({**DEPLOYMENT, "spec": {"replicas": 0}},)}, "OperatorScaledDown"),
         ({"deployments": ({**DEPLOYMENT, "status": {}},)}, "OperatorUnavailable"),
         ({"lease": None}, "OperatorNeverLed"),
@@ -181,6 +182,8 @@ def test_each_fault_is_one_problem_with_a_place_and_a_cause(changes: dict[str, A
     ("changes", "reason"),
     [
         ({"configs": (config(paused=True),)}, "Paused"),
+        ({"deployments": ()}, "OperatorMissing"),
+        ({"deployments": (DEPLOYMENT, DEPLOYMENT)}, "TwoOperators"),
         ({"configs": (config(condition("Progressing", "True", "Updating")),)}, "Updating"),
         ({"nodes": (node("n1", ready="False"),), "pods": ()}, "NodesNotReady"),
         (

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 from device_agent.contract import config_reasons, node_reasons, reasons
+from kubectl_devices.model.soundness.finding import CheckReason
 
 CHECKOUT = Path(__file__).parents[3]
 GUIDES = [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").glob("*.md"))]
@@ -20,7 +21,7 @@ WORDS = [
 CAMEL = re.compile(r"`([A-Z][a-z0-9]+(?:[A-Z][A-Za-z0-9]*)+)`")
 
 KUBERNETES = {
-    "CreateContainerConfigError", "DaemonSet", "FailedCreatePodSandBox", "TopologyAffinityError",
+    "CreateContainerConfigError", "DaemonSet", "ErrImagePull", "FailedCreatePodSandBox", "TopologyAffinityError",
     "UnexpectedAdmissionError",
 }  # fmt: skip
 """Names and reasons of Kubernetes."""
@@ -81,7 +82,7 @@ def test_a_reason_is_found_by_its_value_and_is_camel_case(words: type[reasons.Wo
 
 
 def test_the_guides_name_only_existing_reasons():
-    known = {str(word) for cls in WORDS for word in cls} | api_words() | KUBERNETES | LOGGED
+    known = {str(word) for cls in WORDS for word in cls} | api_words() | KUBERNETES | LOGGED | {*CheckReason}
     unknown = {
         f"{path.name}: {word}" for path in GUIDES for word in CAMEL.findall(path.read_text()) if word not in known
     }

@@ -14,9 +14,33 @@ class Severity(StrEnum):
     NOTE = "note"
 
 
+class CheckReason(StrEnum):
+    """Findings that only `check` has. Others have a word of `contract.reasons`, or one of Kubernetes."""
+
+    KIND_MISSING = "KindMissing"
+    VERSION_NOT_SERVED = "VersionNotServed"
+    KIND_NOT_ESTABLISHED = "KindNotEstablished"
+    OPERATOR_MISSING = "OperatorMissing"
+    OPERATOR_SCALED_DOWN = "OperatorScaledDown"
+    OPERATOR_UNAVAILABLE = "OperatorUnavailable"
+    OPERATOR_NEVER_LED = "OperatorNeverLed"
+    OPERATOR_GONE = "OperatorGone"
+    TWO_OPERATORS = "TwoOperators"
+    SERVICE_ACCOUNT_MISSING = "ServiceAccountMissing"
+    NODES_WITHOUT_AGENT = "NodesWithoutAgent"
+    NODES_NOT_READY = "NodesNotReady"
+    NODES_WITHOUT_POOL = "NodesWithoutPool"
+    INVENTORY_OLD = "InventoryOld"
+    CORDON_WITHOUT_DEVICE = "CordonWithoutDevice"
+    NOT_JUDGED = "NotJudged"
+    STATUS_OLD = "StatusOld"
+    NO_CONFIG = "NoConfig"
+    NOTHING_CHECKED = "NothingChecked"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """`reason`: one CamelCase word for machines. `where`: kind and name. `todo`: what to do, '' if there is nothing."""
+    """`reason`: one word for machines. `where`: kind and name. `todo`: what to do, '' if there is nothing to do."""
 
     severity: Severity = Severity.PROBLEM
     reason: str

@@ -5,8 +5,9 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from device_agent.contract import names
+from device_agent.contract.reasons import NodeReason
 
-from kubectl_devices.model.soundness.finding import Finding, Severity, age
+from kubectl_devices.model.soundness.finding import CheckReason, Finding, Severity, age
 from kubectl_devices.model.soundness.observed import Object, Observed, condition, moment
 
 HEARTBEAT_OLD: Final = timedelta(minutes=25)
@@ -18,7 +19,7 @@ _RECENT: Final = timedelta(hours=1)
 def agents(seen: Observed) -> Iterator[Finding]:
     if seen.account_read and seen.account is None:
         yield Finding(
-            reason="ServiceAccountMissing",
+            reason=CheckReason.SERVICE_ACCOUNT_MISSING,
             where=f"ServiceAccount {seen.namespace}/{seen.account_name}",
             what="the agents' ServiceAccount does not exist, so no agent can be created",
             todo="helm upgrade the release; it makes the account",
@@ -51,7 +52,7 @@ def _daemonset(daemonset: Object, seen: Observed) -> Iterator[Finding]:
     if told:
         _, message = max(told)
         yield Finding(
-            reason="FailedCreate",
+            reason=NodeReason.FAILED_CREATE,
             where=f"DaemonSet {namespace}/{meta['name']}",
             what=f"the API server refuses the agents' pods: {message}",
             todo=f"if it is pod security: kubectl label ns {namespace} pod-security.kubernetes.io/enforce=privileged",
@@ -69,13 +70,13 @@ def _pod(pod: Object, seen: Observed) -> Iterator[Finding]:
         return
     reason, what = why_not_ready(pod)
     began = moment(ready.get("lastTransitionTime")) or moment(meta.get("creationTimestamp")) or seen.now
-    starting = reason == "AgentNotReady" and seen.now - began < STARTING
+    starting = reason == NodeReason.AGENT_NOT_READY and seen.now - began < STARTING
     node, kubectl = pod["spec"].get("nodeName", ""), f"kubectl -n {meta['namespace']}"
     yield Finding(
         severity=Severity.WARNING if starting else Severity.PROBLEM,
         reason=reason,
         where=f"Pod {meta['namespace']}/{meta['name']}" + (f" on {node}" if node else ""),
-        what=f"the agent is not Ready for {age(seen.now - began)}: {what}",
+        what=f"the agent has not been Ready for {age(seen.now - began)}: {what}",
         todo=f"{kubectl} describe pod {meta['name']}; {kubectl} logs {meta['name']}",
     )
 
@@ -90,15 +91,16 @@ def why_not_ready(pod: Object) -> tuple[str, str]:
             said = waiting.get("message") or last.get("message") or ""
             return waiting["reason"], f"{waiting['reason']}{f': {said}' if said else ''}"
         if last:
-            return "AgentCrashes", f"its container ended with {last.get('exitCode')}: {last.get('reason', '')}".rstrip(
-                ": "
+            return (
+                NodeReason.AGENT_CRASHES,
+                f"its container ended with {last.get('exitCode')}: {last.get('reason', '')}".rstrip(": "),
             )
     scheduled = condition(pod, "PodScheduled")
     if scheduled.get("status") == "False":
-        return "Unschedulable", scheduled.get("message") or "it is not scheduled"
+        return NodeReason.UNSCHEDULABLE, scheduled.get("message") or "it is not scheduled"
     if status.get("phase") == "Failed":
-        return "PodFailed", status.get("message") or status.get("reason") or "the pod failed"
-    return "AgentNotReady", condition(pod, "Ready").get("message") or "it has not passed its readiness probe"
+        return NodeReason.POD_FAILED, status.get("message") or status.get("reason") or "the pod failed"
+    return NodeReason.AGENT_NOT_READY, condition(pod, "Ready").get("message") or "it has not passed its readiness probe"
 
 
 def _inventories(seen: Observed) -> Iterator[Finding]:
@@ -107,14 +109,16 @@ def _inventories(seen: Observed) -> Iterator[Finding]:
         look = f"kubectl -n {seen.namespace} get pods -l {names.LABEL_CONFIG}={inventory.config} -o wide"
         if inventory.unreadable:
             what, todo = f"it cannot be read: {inventory.unreadable}", "use plugin and agents of one release"
-            yield Finding(reason="InventoryUnreadable", where=where, what=what, todo=todo)
+            yield Finding(reason=NodeReason.INVENTORY_UNREADABLE, where=where, what=what, todo=todo)
         elif inventory.status is None:
-            yield Finding(reason="NoReport", where=where, what="its agent has written no status", todo=look)
+            yield Finding(reason=NodeReason.NO_REPORT, where=where, what="its agent has written no status", todo=look)
         else:
             beat = moment(inventory.status.last_heartbeat_time)
             if beat is not None and seen.now - beat > HEARTBEAT_OLD:
                 what = f"no agent has written it for {age(seen.now - beat)}: devices and holders in it may be wrong"
-                yield Finding(reason="InventoryOld", where=where, what=what, todo=look)
+                yield Finding(reason=CheckReason.INVENTORY_OLD, where=where, what=what, todo=look)
             if inventory.status.cordon_message:
                 what = inventory.status.cordon_message
-                yield Finding(severity=Severity.WARNING, reason="CordonWithoutDevice", where=where, what=what)
+                yield Finding(
+                    severity=Severity.WARNING, reason=CheckReason.CORDON_WITHOUT_DEVICE, where=where, what=what
+                )

@@ -8,7 +8,7 @@ from device_agent.contract.config_reasons import ConditionReason
 from device_agent.contract.node_reasons import NodeReason
 from device_agent.contract.status import ConditionStatus, ConditionType, ConfigStatus, read_config_status
 
-from kubectl_devices.model.soundness.finding import Finding, Severity, age
+from kubectl_devices.model.soundness.finding import CheckReason, Finding, Severity, age
 from kubectl_devices.model.soundness.observed import Object, Observed, moment
 
 STATUS_OLD: Final = timedelta(minutes=10)
@@ -20,7 +20,7 @@ def configs(seen: Observed) -> Iterator[Finding]:
     if seen.configs is not None and not seen.configs and not seen.kinds_missing:
         yield Finding(
             severity=Severity.NOTE,
-            reason="NoConfig",
+            reason=CheckReason.NO_CONFIG,
             where="DevicePluginConfigs",
             what="there is none, so no devices are served",
             todo="kubectl apply -f examples/…",
@@ -39,7 +39,7 @@ def _config(raw: Object, seen: Observed) -> Iterator[Finding]:
         fresh = accepted is None and seen.now - made < JUST_MADE
         yield Finding(
             severity=Severity.WARNING if fresh else Severity.PROBLEM,
-            reason="NotJudged",
+            reason=CheckReason.NOT_JUDGED,
             where=where,
             what="the operator has not judged this generation yet",
             todo="wait a moment; if it stays, the operator is the cause",
@@ -47,7 +47,7 @@ def _config(raw: Object, seen: Observed) -> Iterator[Finding]:
     if raw["spec"].get("paused"):
         yield Finding(
             severity=Severity.WARNING,
-            reason="Paused",
+            reason=NodeReason.PAUSED,
             where=where,
             what="spec.paused is true: the operator changes nothing",
             todo=f'kubectl patch dpc {meta["name"]} --type=merge -p \'{{"spec":{{"paused":false}}}}\'',
@@ -55,7 +55,7 @@ def _config(raw: Object, seen: Observed) -> Iterator[Finding]:
     written = moment(status.last_update_time)
     if written is not None and seen.now - written > STATUS_OLD:
         what = f"its status is {age(seen.now - written)} old: what follows may be over"
-        yield Finding(reason="StatusOld", where=where, what=what, todo="see to the operator")
+        yield Finding(reason=CheckReason.STATUS_OLD, where=where, what=what, todo="see to the operator")
     yield from _conditions(where, status)
 
 

@@ -9,7 +9,7 @@ from device_operator.spec.model import Pool
 from device_operator.spec.parsing import parse_spec
 from device_operator.spec.placement import NodeView, matches
 
-from kubectl_devices.model.soundness.finding import Finding, Severity, some
+from kubectl_devices.model.soundness.finding import CheckReason, Finding, Severity, some
 from kubectl_devices.model.soundness.observed import Object, Observed, condition
 
 
@@ -29,7 +29,7 @@ def nodes(seen: Observed) -> Iterator[Finding]:
     if alone and all(pools.values()):
         yield Finding(
             severity=Severity.NOTE,
-            reason="NodesWithoutPool",
+            reason=CheckReason.NODES_WITHOUT_POOL,
             where=f"Nodes {some(alone)}",
             what="no pool of any DevicePluginConfig matches, so their devices are not served",
             todo="if that is not meant: compare spec.nodePools with kubectl get nodes --show-labels",
@@ -57,7 +57,7 @@ def _without_agent(config: str, pool: Pool, matched: list[NodeView], seen: Obser
         if group:
             yield Finding(
                 severity=Severity.PROBLEM if ready else Severity.WARNING,
-                reason="NodesWithoutAgent" if ready else "NodesNotReady",
+                reason=CheckReason.NODES_WITHOUT_AGENT if ready else CheckReason.NODES_NOT_READY,
                 where=f"Nodes {some(group)}",
                 what=f"pool {pool.name} of {config} matches them, but no agent's pod is there"
                 + ("" if ready else "; the nodes themselves are not Ready"),

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from kubectl_devices.model.soundness import of_agents, of_configs, of_nodes, of_operator
-from kubectl_devices.model.soundness.finding import Finding, Severity
+from kubectl_devices.model.soundness.finding import CheckReason, Finding, Severity
 from kubectl_devices.model.soundness.observed import Observed
 
 
@@ -18,7 +18,7 @@ def blind(seen: Observed) -> Iterator[Finding]:
     """Nothing of the product could be read, so nothing can be said about it."""
     if seen.configs is None and seen.deployments is None and not seen.lease_read:
         yield Finding(
-            reason="NothingChecked",
+            reason=CheckReason.NOTHING_CHECKED,
             where="your rights",
             what="you may read neither the operator's Deployment and Lease nor the DevicePluginConfigs",
             todo="ask for the rights that docs/kubectl-devices.md lists",
