@@ -1,7 +1,7 @@
 """DevicePluginConfigs that admins get wrong, each with the message it gets.
 
 API: the API server refuses it, as `kubectl create` sees it (strict field validation, kubectl's default).
-OPERATOR: the API server takes it, `parse_spec` refuses it, and the object shows Accepted=False with the message.
+OPERATOR: the API server takes it, the operator refuses it, and the object shows Accepted=False with the message.
 """
 
 from collections.abc import Mapping
