@@ -13,7 +13,7 @@ from device_agent.contract import names
 from device_operator.render.manifests import RenderSettings, dump_yaml, render
 from device_operator.runtime import errors
 from device_operator.runtime.settings import Settings
-from device_operator.spec import catalogue
+from device_operator.spec import catalogue, vain
 from device_operator.spec.caveats import caveats
 from device_operator.spec.model import ConfigRef, Spec
 from device_operator.spec.parsing import parse_spec
@@ -141,6 +141,9 @@ def _named(document: Any, where: str) -> str:
 
 def _spec(document: dict[str, Any], where: str) -> Spec:
     try:
-        return parse_spec(document)
+        spec = parse_spec(document)
     except errors.InvalidSpecError as error:
         raise errors.UsageError(f"{where}: " + "\n  ".join(error.problems)) from error
+    if in_vain := vain.problems(spec):
+        raise errors.UsageError(f"{where}: " + "\n  ".join(in_vain))
+    return spec

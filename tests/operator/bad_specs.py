@@ -1,7 +1,7 @@
 """DevicePluginConfigs that admins get wrong, each with the message it gets.
 
 API: the API server refuses it, as `kubectl create` sees it (strict field validation, kubectl's default).
-OPERATOR: the API server takes it, `parse_spec` refuses it, and the object shows Accepted=False with the message.
+OPERATOR: the API server takes it, the operator refuses it, and the object shows Accepted=False with the message.
 """
 
 from collections.abc import Mapping
@@ -187,6 +187,21 @@ CASES = (
         "exclude[0].values: '[abc' has a '[' without ']', so it matches a literal '['",
         _one(exclude=[{"attribute": "name", "values": ["[abc"]}]),
     ),
+    Case("PCI id with 0x", OPERATOR, "write '10de:1eb8'", _source(pci={"ids": ["0x10de:0x1eb8"]})),
+    Case("class with 0x", OPERATOR, "write '0300'", _source(pci={"classes": ["0x0300"]})),
+    Case(
+        "hex attribute in capitals",
+        OPERATOR,
+        "write '046d'",
+        _one(exclude=[{"attribute": "usb.vendor", "values": ["046D"]}], devices=[{"sysfs": {"subsystem": "tty"}}]),
+    ),
+    Case(
+        "regular expression",
+        OPERATOR,
+        "write 'loop[0-9]*'",
+        _source(sysfs={"subsystem": "block", "names": ["loop[0-9]+"]}),
+    ),
+    Case("dollar before a placeholder", OPERATOR, "write {path}", _env({"name": "LOOP", "value": "${path}"})),
     # ---- presets
     Case("neither devices nor a preset", API, "or a preset that has them", config({"resources": [{"name": NIC}]})),
     Case(

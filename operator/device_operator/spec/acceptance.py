@@ -13,6 +13,7 @@ from datetime import datetime
 from device_agent.contract.config_reasons import ConditionReason
 
 from device_operator.runtime.errors import InvalidSpecError
+from device_operator.spec import vain
 from device_operator.spec.model import ConfigRef, Spec
 from device_operator.spec.placement import NodeView, OtherConfig, assignment, describe
 
@@ -62,10 +63,12 @@ def rejection(
     others: Iterable[OtherConfig],
     created: datetime,
 ) -> Rejected | None:
-    """Why a generation cannot be accepted now; None: it can.
+    """Why a generation cannot be accepted now; None: it can. It was never accepted before.
 
     `created`: creation time of the object. Nodes that others hold stay theirs. Of two new objects the older one wins.
     """
+    if in_vain := vain.problems(spec):
+        return Rejected.invalid(InvalidSpecError(in_vain))
     order = (created, ref.name)
     rivals = [replace(o, held=(*o.held, *o.wanted)) if (o.created, o.name) < order else o for o in others]
     found = assignment(spec, nodes=nodes, others=rivals)

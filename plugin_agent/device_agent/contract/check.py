@@ -12,7 +12,6 @@ from device_agent.contract.document import (
     DeviceNode,
     Document,
     Env,
-    Match,
     Mount,
     NvmlKind,
     OwnNodes,
@@ -180,12 +179,7 @@ def _having(entry: DeviceEntry) -> frozenset[str]:
 
 
 def _matches(resource: Resource, where: str) -> Iterator[str]:
-    every: list[tuple[str, Match]] = [(f"exclude[{i}]", match) for i, match in enumerate(resource.exclude)]
-    for i, entry in enumerate(resource.devices):
-        every += [(f"devices[{i}].include[{j}]", match) for j, match in enumerate(entry.include)]
-    every += [(f"sharing.perDevice[{i}].match", per.match) for i, per in enumerate(resource.sharing.per_device)]
-    every += [(f"health.unhealthyWhen[{i}]", match) for i, match in enumerate(resource.health.unhealthy_when)]
-    for field, match in every:
+    for field, match in globs.matches_of(resource):
         if not match.values:
             yield f"{where}.{field}.values: is empty, so nothing matches; give at least one value, or remove the entry"
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from device_agent.contract import names
+from device_agent.contract import check, names
 from device_agent.contract.codec import encode, json_names
 from device_agent.contract.inventory import (
     KIND,
@@ -46,8 +46,8 @@ MAX_NODES: Final = 64
 """Device nodes of one device; a directory of /dev may hold many."""
 MAX_ATTRIBUTES: Final = 256
 MAX_RESOURCES: Final = 1024
-MAX_HOLDERS: Final = 16
-"""Holders of one device."""
+MAX_HOLDERS: Final = check.MAX_REPLICAS
+"""Holders of one device, as the CRD has it: each replica may have one."""
 _ENVELOPE: Final = 2048
 """Bytes for what is not in the lists: names, hashes, brackets."""
 _ORDER: Final = {DeviceHealth.UNHEALTHY: 0, DeviceHealth.UNKNOWN: 1, DeviceHealth.HEALTHY: 2}
@@ -212,12 +212,11 @@ def _with_holders(listed: _Listed, found: _Found, room: _Room) -> tuple[_Listed,
     full, omitted = dict(listed), 0
     for i, (_, device) in enumerate(found):
         holders = _holders(device)
-        shown = holders[:MAX_HOLDERS]
-        if i in listed and shown and room.fits(_size(encode(shown)) + len('"allocatedTo":,')):
+        shown: tuple[InventoryHolder, ...] = ()
+        if i in listed and holders and room.fits(len('"allocatedTo":[],')):
+            shown = room.take(holders[:MAX_HOLDERS])
             full[i] = replace(listed[i], allocated_to=shown)
-            omitted += len(holders) - len(shown)
-        else:
-            omitted += len(holders)
+        omitted += len(holders) - len(shown)
     return full, omitted
 
 

@@ -1,5 +1,7 @@
 """The one word of the status: OK, or the reason that most needs a human; and what may be missing."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -221,3 +223,13 @@ def test_while_lists_are_read_the_word_stays():
     assert word(status(**fleet(1), complete=False)) == "Observing"
     before = {**READY_BEFORE, "summary": {"status": "NothingFound", "message": "x"}}
     assert word(status(**fleet(1), complete=False, previous=before)) == "NothingFound"
+
+
+def test_the_guide_has_the_order_of_urgency():
+    text = (Path(__file__).parents[3] / "docs" / "troubleshooting.md").read_text()
+    _, _, table = text.partition("| urgency | words |")
+    table, _, _ = table.partition("\n\n")
+    rows = [re.findall(r"`([A-Za-z]+)`", line.split("|")[2]) for line in table.splitlines()[2:]]
+    assert [sorted({urgency(word) for word in words}) for words in rows] == [[n] for n in range(len(rows))]
+    of_lines = {word for words in rows for word in words}
+    assert {word for word in (*ConditionReason, *NodeReason) if urgency(word) != urgency("CreateError")} <= of_lines

@@ -194,12 +194,22 @@ def test_a_container_with_several_replicas_of_a_device_holds_it_once() -> None:
     assert status["resources"][0]["allocated"] == 2
 
 
-def test_many_holders_of_one_device_are_cut_with_a_count() -> None:
-    ids = tuple(f"a::{n}" for n in range(100))
-    holders = {i: (Holder("ns", f"pod-{i}", "main"),) for i in ids}
-    status = valid(made(device(ids=ids, holders=holders)))
-    assert len(status["devices"][0]["allocatedTo"]) == 16
-    assert status["holdersOmitted"] == 84
+def shared(number: int) -> DeviceState:
+    ids = tuple(f"a::{n}" for n in range(number))
+    return device(ids=ids, holders={i: (Holder("ns", f"pod-{i}", "main"),) for i in ids})
+
+
+def test_every_holder_of_a_shared_device_is_named() -> None:
+    status = valid(made(shared(100)))
+    assert len({h["pod"] for h in status["devices"][0]["allocatedTo"]}) == 100
+    assert "holdersOmitted" not in status
+
+
+def test_holders_that_the_object_has_no_room_for_are_counted() -> None:
+    status = valid(made(shared(10_000)))
+    named = len(status["devices"][0]["allocatedTo"])
+    assert named > 3000
+    assert status["holdersOmitted"] == 10_000 - named
 
 
 def test_a_refused_name_is_shown_with_its_reason() -> None:

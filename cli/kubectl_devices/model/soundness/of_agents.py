@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from device_agent.contract import names
-from device_agent.contract.reasons import NodeReason
+from device_agent.contract.node_reasons import NodeReason
 
 from kubectl_devices.model.soundness.finding import CheckReason, Finding, Severity, age
 from kubectl_devices.model.soundness.observed import Object, Observed, condition, moment
