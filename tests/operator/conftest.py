@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # `operator` is the standard lib
 from kubeapi import CONFIGS, EVENTS, INVENTORIES, NAMESPACE, NODES, Kube, Object, Owned, eventually
 from localcluster import Cluster, Profile, places
 from operator_process import OperatorProcess
+from real_agent import kubelet, node_files, proxy, serving, start  # noqa: F401 fixtures
 
 CRDS = places.CHECKOUT / "crds"
 AUDITED = "audited"

@@ -8,6 +8,7 @@ from agents import Agent, ready_node
 from conftest import Operators
 from kubeapi import CONFIGS, INVENTORIES, NODES, Kube, Object, Owned, both, condition, config, eventually, node, pool
 from localcluster import Cluster, LocalClusterError
+from real_agent import INVENTORY, NAME, WIDGET, Serving
 from test_status import RESOURCE, apply, reaches, status_of, warn
 
 CAMERA = "example.com/camera"
@@ -146,6 +147,36 @@ def test_an_entry_that_finds_nothing_anywhere(
         found = says(api, "nothing", "NothingFound")
         assert "did you mean video4linux?" in found["MESSAGE"]
         assert found["READY"] == "True"
+
+
+@pytest.mark.usefixtures("operator")
+def test_a_real_agent_says_which_path_may_be_meant(api: Cluster, kube: Kube, serving: Serving) -> None:
+    wrong = {"name": CAMERA, "devices": [{"files": {"paths": ["/dev/wigdet0"]}}]}
+    entries = kube.get(f"{CONFIGS}/{NAME}")["spec"]["resources"]
+    kube.patch(f"{CONFIGS}/{NAME}", {"spec": {"resources": [*entries, wrong]}})
+    judged(kube, NAME)
+    eventually("it is rendered", lambda: CAMERA in str(serving.owned(NAME, "configmaps")))
+    serving.configure()
+    assert "did you mean /dev/widget0?" in says(api, NAME, "NothingFound")["MESSAGE"]
+    serving.host.device("wigdet0")
+    says(api, NAME, "OK")
+
+
+@pytest.mark.usefixtures("operator")
+def test_every_holder_of_a_shared_device_is_named(kube: Kube, serving: Serving) -> None:
+    edit(kube, NAME, {"sharing": {"replicas": 20}})
+    judged(kube, NAME)
+    eventually("it is rendered", lambda: '"replicas": 20' in str(serving.owned(NAME, "configmaps")))
+    serving.configure()
+    serving.kubelet.wait_for(WIDGET, 60)
+    for number in range(60):
+        serving.kubelet.admit(f"pod-{number}", WIDGET, 1)
+
+    def holders() -> list[int]:
+        found = kube.get(f"{INVENTORIES}/{INVENTORY}")["status"]["devices"]
+        return [len({h["pod"] for h in d.get("allocatedTo", [])}) for d in found]
+
+    eventually("all are named", lambda: holders() == [20, 20, 20], seconds=60)
 
 
 @pytest.mark.parametrize("may_be_empty", [False, True])

@@ -41,11 +41,11 @@ def lost_nodes(
 ) -> tuple[InventoryView, ...]:
     """Inventories of nodes that no pool matches any more, while pods hold devices there. No agent watches these."""
     matched = {name for names in assigned.nodes.values() for name in names}
-    there = {node.name for node in nodes if not node.deleting}
+    left = {node.name for node in nodes if not node.deleting} - matched
     return tuple(
         inventory
         for inventory in inventories
-        if inventory.node in there - matched and inventory.status is not None and inventory.status.totals.allocated
+        if inventory.node in left and inventory.status is not None and inventory.status.totals.allocated
     )
 
 
