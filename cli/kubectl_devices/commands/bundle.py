@@ -18,7 +18,7 @@ from kubectl_devices.cluster.api import Object
 from kubectl_devices.commands.check import observe
 from kubectl_devices.commands.command import Command
 from kubectl_devices.model import support
-from kubectl_devices.model.soundness.observed import Objects, Observed
+from kubectl_devices.model.soundness.observed import Objects, Observed, condition, of_a_config
 from kubectl_devices.model.soundness.verdict import findings
 from kubectl_devices.session import Session
 
@@ -82,7 +82,7 @@ def _files(session: Session) -> Iterator[tuple[str, bytes]]:
 
 
 def _ours(found: Objects | None) -> list[Object]:
-    return [dict(o) for o in found or () if names.LABEL_CONFIG in o["metadata"].get("labels", {})]
+    return [dict(o) for o in found or () if of_a_config(o)]
 
 
 def _operators(seen: Observed) -> list[Object]:
@@ -97,12 +97,7 @@ def _own_events(session: Session) -> list[Object]:
 
 def _logs(session: Session, seen: Observed) -> Iterator[tuple[str, bytes]]:
     """Of every operator and of some agents, those that are not Ready first."""
-
-    def ready(pod: Object) -> bool:
-        conditions = pod.get("status", {}).get("conditions") or ()
-        return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
-
-    agents = sorted(map(dict, seen.agents), key=lambda p: (ready(p), p["metadata"]["name"]))
+    agents = sorted(seen.agents, key=lambda p: (condition(p, "Ready").get("status") == "True", p["metadata"]["name"]))
     for pod in (*_operators(seen), *agents[: session.options.agents]):
         meta = pod["metadata"]
         states = pod.get("status", {}).get("containerStatuses") or ()

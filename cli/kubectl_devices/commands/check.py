@@ -6,6 +6,7 @@ import time
 from typing import Final
 
 from device_agent.contract import names
+from device_operator.spec.wording import count
 
 from kubectl_devices import errors
 from kubectl_devices.cluster import kinds
@@ -53,7 +54,8 @@ def observe(session: Session) -> Observed:
     reader, installation = session.reader, session.installation()
     namespace = installation.namespace
     missing: list[str] = []
-    lease, lease_read = _one(reader, kinds.LEASES, installation.flag("lease-name", "device-operator"), namespace)
+    lease_name = installation.flag("lease-name", "device-operator")
+    lease, lease_read = _one(reader, kinds.LEASES, lease_name, namespace)
     account_name = installation.flag("agent-service-account", "device-operator-agent")
     account, account_read = _one(reader, kinds.SERVICE_ACCOUNTS, account_name, namespace)
     configs = _own(reader, kinds.CONFIGS, missing)
@@ -62,7 +64,7 @@ def observe(session: Session) -> Observed:
     return Observed(
         now=session.api.now,
         namespace=namespace,
-        lease_name=installation.flag("lease-name", "device-operator"),
+        lease_name=lease_name,
         account_name=account_name,
         kinds_missing=tuple(missing),
         crds=None if crds is None else tuple(c for c in crds if c["spec"]["group"] == names.GROUP),
@@ -111,7 +113,7 @@ def _print(session: Session, seen: Observed, found: tuple[Finding, ...]) -> None
             session.out.line(f"    do: {finding.todo}")
     problems = sum(f.severity is Severity.PROBLEM for f in found)
     if problems:
-        session.out.line(f"{problems} problem{'s' if problems > 1 else ''} found")
+        session.out.line(f"{count(problems, 'problem')} found")
         return
     devices = sum(len(i.devices) for i in seen.inventories or ())
     where = " in what you may read" if session.reader.gaps else ""

@@ -42,14 +42,21 @@ def run_cordon(session: Session) -> int:
 def cordon(session: Session) -> tuple[tuple[Inventory, ...], tuple[Target, ...]]:
     """Cordons what the flags name. Returns the inventories as they were, and what was cordoned."""
     options = session.options
-    inventories = listed(session)
-    targets = cordons.to_cordon(
-        inventories, node=options.node, devices=options.device, everything=options.all, config=options.config
-    )
+    inventories, targets = chosen(session)
     for target in targets:
         done = change(session, target.inventory, partial(cordons.added, ids=target.ids, reason=options.reason))
         for device in target.ids:
             session.out.line(f"{options.node} {device} {'cordoned' if done else 'is cordoned already'}")
+    return inventories, targets
+
+
+def chosen(session: Session) -> tuple[tuple[Inventory, ...], tuple[Target, ...]]:
+    """All inventories, and what the flags name in them."""
+    options = session.options
+    inventories = listed(session)
+    targets = cordons.to_cordon(
+        inventories, node=options.node, devices=options.device, everything=options.all, config=options.config
+    )
     return inventories, targets
 
 

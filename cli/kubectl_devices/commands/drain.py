@@ -28,10 +28,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(session: Session) -> int:
     options = session.options
     if options.dry_run:
-        inventories = cordon.listed(session)
-        targets = cordons.to_cordon(
-            inventories, node=options.node, devices=options.device, everything=options.all, config=options.config
-        )
+        inventories, targets = cordon.chosen(session)
         held = cordons.targeted(inventories, targets)
         for pod in _pods(session, held):
             session.out.line(

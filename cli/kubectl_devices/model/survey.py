@@ -57,8 +57,8 @@ class Kind:
 def document() -> Document:
     """The survey. Its resources are named by source: survey.local/pci, survey.local/tty, …"""
     entries: list[Entry] = []
-    for subsystem, names in _CLASSES.items():
-        source = {"subsystem": subsystem, **({"names": list(names)} if names else {})}
+    for subsystem in _CLASSES:
+        source = _source(subsystem)
         entries.append({"name": f"survey.local/{subsystem}", "devices": [{"sysfs": source}], "unit": "name"})
     entries.append({"name": "survey.local/files", "devices": [{"files": {"paths": list(_FILES)}}]})
     entries.append(
@@ -129,9 +129,7 @@ def _pci(devices: list[Found]) -> Iterator[Kind]:
 
 
 def _sysfs(subsystem: str, devices: list[Found]) -> Iterator[Kind]:
-    names = _CLASSES.get(subsystem, ())
-    source = {"subsystem": subsystem, **({"names": list(names)} if names else {})}
-    entry: Entry = {"devices": [{"sysfs": source}]}
+    entry: Entry = {"devices": [{"sysfs": _source(subsystem)}]}
     ports = [d["attributes"].get("usb.port") for d in devices]
     if all(ports):
         entry["unit"] = "usb.port"
@@ -141,6 +139,11 @@ def _sysfs(subsystem: str, devices: list[Found]) -> Iterator[Kind]:
         )
     else:
         yield Kind(subsystem, subsystem, entry, tuple(devices))
+
+
+def _source(subsystem: str) -> Entry:
+    names = _CLASSES.get(subsystem, ())
+    return {"subsystem": subsystem, **({"names": list(names)} if names else {})}
 
 
 def _files(devices: list[Found]) -> Iterator[Kind]:

@@ -87,9 +87,11 @@ class Cleaner:
         kept = {node for nodes in assigned.nodes.values() for node in nodes}
         kept |= {pod.node for pod in self._cache.pods_of(ref.name) if pod.node and not pod.deleting}
         mine = [i for i in self._cache.inventories_of(ref.name) if i.owner_uid == ref.uid]
-        kept |= {inventory.node for inventory in lost_nodes(self._cache.nodes, mine, assigned)}
         before = self._orphans.get(ref.uid, {})
         orphans = [i for i in mine if i.node not in kept]
+        if orphans:
+            lost = {inventory.name for inventory in lost_nodes(self._cache.nodes, orphans, assigned)}
+            orphans = [i for i in orphans if i.name not in lost]
         since: dict[str, float] = {}
         for inventory in orphans:
             without = max((now - inventory.heartbeat_seen).total_seconds() - _HEARTBEAT, 0.0)

@@ -22,6 +22,11 @@ def name_nodes(nodes: Iterable[str]) -> str:
     return f"node{'s' if len(found) > 1 else ''} {name_some(found)}"
 
 
+def count(number: int, what: str) -> str:
+    """`1 node`, `2 nodes`."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 def rfc3339(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 

@@ -21,10 +21,10 @@ from device_agent.contract.status import ConditionStatus, ConditionType, ConfigC
 
 from device_operator.spec.acceptance import AcceptedState
 from device_operator.spec.caveats import caveats
-from device_operator.spec.wording import clip, name_nodes
+from device_operator.spec.wording import clip, count, name_nodes
 from device_operator.status.faults import halted, told_elsewhere
 from device_operator.status.nodes import NodeReport
-from device_operator.status.situation import MAX_GROUPS, Fault, Situation, causes, count, on_its_way, pools
+from device_operator.status.situation import MAX_GROUPS, Fault, Situation, causes, on_its_way, pools
 
 ACCEPTED, PROGRESSING, DEGRADED, READY, RECONCILING, STALLED = ConditionType
 TRUE, FALSE, UNKNOWN = ConditionStatus

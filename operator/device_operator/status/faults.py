@@ -7,14 +7,13 @@ from device_agent.contract.config_reasons import ConditionReason
 from device_agent.contract.reasons import DeviceHealth
 
 from device_operator.spec.placement import describe
-from device_operator.spec.wording import name_nodes
+from device_operator.spec.wording import count, name_nodes
 from device_operator.status.situation import (
     MAX_GROUPS,
     BrokenDevices,
     Fault,
     Situation,
     causes,
-    count,
     on_its_way,
     pools,
 )

@@ -10,7 +10,7 @@ from device_agent.contract.inventory import UNNAMED_POD, InventoryDevice
 from device_agent.contract.reasons import DeviceHealth
 from device_agent.contract.status import ConditionStatus, ConditionType, ConfigCondition, ConfigStatus
 
-from device_operator.spec.wording import clip, name_nodes
+from device_operator.spec.wording import clip, count, name_nodes
 from device_operator.status.observed import InventoryView
 
 MAX_NAMED: Final = 5
@@ -223,7 +223,7 @@ def _pods(device: InventoryDevice) -> frozenset[tuple[str, str]]:
 def _planned(changes: list[_Change]) -> Notice:
     numbers = Counter(c.device.withheld or "offered again" for c in changes)
     text = f"planned change on {name_nodes(c.node for c in changes)}: "
-    text += ", ".join(f"{n} device{'s' * (n != 1)} {what}" for what, n in sorted(numbers.items()))
+    text += ", ".join(f"{count(n, 'device')} {what}" for what, n in sorted(numbers.items()))
     reason = EventReason.DEVICES_CHANGED
     return Notice("Normal", reason, clip(text, _MAX_TEXT), _key(changes), reason)
 

@@ -14,6 +14,7 @@ from device_agent.contract.node_reasons import NodeReason, NodeState
 from device_agent.contract.reasons import DeviceHealth, ExclusionReason
 
 from device_operator.spec.caveats import EnvClash
+from device_operator.spec.wording import count
 
 _DEVICES: Final = {
     DeviceHealth.UNHEALTHY: NodeReason.DEVICES_UNHEALTHY,
@@ -126,7 +127,7 @@ def _clashed(status: InventoryStatus, clashes: Sequence[EnvClash], state: NodeSt
     if not texts:
         return None
     others = len(texts) - 1
-    more = f", and {others} more container{'s' * (others > 1)}" if others else ""
+    more = f", and {count(others, 'more container')}" if others else ""
     return Diagnosis(state, NodeReason.ENV_COLLISION, texts[0] + more)
 
 

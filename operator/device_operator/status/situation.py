@@ -99,9 +99,5 @@ def causes(reports: Iterable[NodeReport]) -> list[Fault]:
     return told
 
 
-def count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
 def pools(names: Sequence[str]) -> str:
     return f"pool{'s' * (len(names) > 1)} {name_some(names)}"

@@ -49,9 +49,9 @@ class DeviceFiles:
         """The path up to the first segment that its directory lacks, as the directory may have it."""
         before = ""
         for segment in pattern.split("/"):
-            names = self._tree.dev.names(before)
             if not is_literal(segment):
                 return ""
+            names = self._tree.dev.names(before)
             if segment not in names:
                 here = posixpath.join("/dev", before)
                 return meant([posixpath.join(here, segment)], (posixpath.join(here, name) for name in names))

@@ -32,8 +32,9 @@ class PciFunctions:
         # an unreadable function can be selected by its address alone
         at = restricts(entry.pci.addresses)
         found = [find for find in self._tree.functions().unreadable if at(find.name)]
+        fields = _fields(entry.pci)
         for function in self._tree.functions().readable:
-            if _selects(entry.pci, function):
+            if all(field.fits(function) for field in fields):
                 with self._tree.boundary.around(PCI, function.address, self._tree.sys.host(function.path), into=found):
                     found.append(self._found(function, wanted))
         return tuple(found)
@@ -45,13 +46,14 @@ class PciFunctions:
         if not left:
             return "this node has no PCI functions"
         before = "this node"
-        for field, globs, values in _fields(entry.pci):
-            matching = tuple(f for f in left if any(map(restricts(globs), values(f))))
+        for field in _fields(entry.pci):
+            matching = tuple(f for f in left if field.fits(f))
+            asked = f"{field.name} {' or '.join(field.globs)}"
             if not matching:
-                there = sorted({value for f in left for value in values(f)})
-                return f"no PCI function of {before} has {field} {' or '.join(globs)}{meant(globs, there)}"
-            if globs:
-                before = f"this node with {field} {' or '.join(globs)}"
+                there = sorted({value for f in left for value in field.values(f)})
+                return f"no PCI function of {before} has {asked}{meant(field.globs, there)}"
+            if field.globs:
+                before = f"this node with {asked}"
             left = matching
         return "no PCI function of this node matches"
 
@@ -126,16 +128,24 @@ def with_group(find: FoundDevice, function: PciFunction, groups: IommuGroups) ->
     return find
 
 
-def _fields(source: PciSource) -> tuple[tuple[str, tuple[str, ...], Callable[[PciFunction], Iterable[str]]], ...]:
-    """(field, its globs, what they are compared with): one of the values must match."""
+class _Field:
+    """A field of an entry. `values`: what of a function its globs are compared with; one must match."""
+
+    def __init__(self, name: str, globs: tuple[str, ...], values: Callable[[PciFunction], Iterable[str]]) -> None:
+        self.name = name
+        self.globs = globs
+        self.values = values
+        self._matches = restricts(globs)
+
+    def fits(self, function: PciFunction) -> bool:
+        return any(map(self._matches, self.values(function)))
+
+
+def _fields(source: PciSource) -> tuple[_Field, ...]:
     without = () if source.drivers else ("",)  # a function without a driver fits only where none is asked for
     return (
-        ("ids", source.ids, lambda f: [f"{f.vendor}:{f.device}"]),
-        ("classes", source.classes, lambda f: [f.pci_class, f.pci_class[:4]]),
-        ("drivers", source.drivers, lambda f: [f.driver] if f.driver is not None else without),
-        ("addresses", source.addresses, lambda f: [f.address]),
+        _Field("ids", source.ids, lambda f: [f"{f.vendor}:{f.device}"]),
+        _Field("classes", source.classes, lambda f: [f.pci_class, f.pci_class[:4]]),
+        _Field("drivers", source.drivers, lambda f: [f.driver] if f.driver is not None else without),
+        _Field("addresses", source.addresses, lambda f: [f.address]),
     )
-
-
-def _selects(source: PciSource, function: PciFunction) -> bool:
-    return all(any(map(restricts(globs), values(function))) for _, globs, values in _fields(source))

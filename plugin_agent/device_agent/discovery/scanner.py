@@ -69,7 +69,11 @@ class Scanner:
             tree = next((tree for tree in (sys, dev) if host_path.startswith(f"{tree.mount}/")), None)
             try:
                 # a captured tree needs no /dev/null
-                return tree is not None and host_path != "/dev/null" and tree.real(host_path[5:]) is None
+                return (
+                    tree is not None
+                    and host_path != "/dev/null"
+                    and tree.real(host_path[len(tree.mount) + 1 :]) is None
+                )
             except UnreadableError:
                 return False
 

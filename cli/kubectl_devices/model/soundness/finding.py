@@ -1,6 +1,5 @@
 """One thing that is not as it should be."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -57,10 +56,3 @@ def age(duration: timedelta) -> str:
             rest = seconds % size // smaller
             return f"{seconds // size}{unit}" + (f"{rest}{small}" if rest else "")
     return f"{seconds}s"
-
-
-def some(names: Iterable[str], *, limit: int = 5) -> str:
-    """The first names, and how many more there are."""
-    every = list(names)
-    more = f" and {len(every) - limit} more" if len(every) > limit else ""
-    return ", ".join(every[:limit]) + more

@@ -41,7 +41,12 @@ class Observed:
     @property
     def agents(self) -> Objects:
         """The pods of agents."""
-        return tuple(p for p in self.pods or () if names.LABEL_CONFIG in p["metadata"].get("labels", {}))
+        return tuple(filter(of_a_config, self.pods or ()))
+
+
+def of_a_config(raw: Object) -> bool:
+    """Whether the operator has made it for a DevicePluginConfig."""
+    return names.LABEL_CONFIG in raw["metadata"].get("labels", {})
 
 
 def moment(text: str | None) -> datetime | None:

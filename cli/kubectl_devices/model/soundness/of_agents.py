@@ -8,7 +8,7 @@ from device_agent.contract import names
 from device_agent.contract.node_reasons import NodeReason
 
 from kubectl_devices.model.soundness.finding import CheckReason, Finding, Severity, age
-from kubectl_devices.model.soundness.observed import Object, Observed, condition, moment
+from kubectl_devices.model.soundness.observed import Object, Observed, condition, moment, of_a_config
 
 HEARTBEAT_OLD: Final = timedelta(minutes=25)
 """A live agent writes at least every ten minutes; the operator counts a node as Stale after this."""
@@ -35,7 +35,7 @@ def _daemonset(daemonset: Object, seen: Observed) -> Iterator[Finding]:
     """Pods that the API server refuses. Nothing is said where all pods are there by now."""
     meta, status = daemonset["metadata"], daemonset.get("status", {})
     namespace = meta["namespace"]
-    if names.LABEL_CONFIG not in meta.get("labels", {}):
+    if not of_a_config(daemonset):
         return
     lacking = status.get("desiredNumberScheduled", 0) - status.get("currentNumberScheduled", 0)
     if status.get("desiredNumberScheduled") is not None and lacking <= 0:

@@ -8,8 +8,9 @@ from device_operator.runtime.errors import InvalidSpecError
 from device_operator.spec.model import Pool
 from device_operator.spec.parsing import parse_spec
 from device_operator.spec.placement import NodeView, matches
+from device_operator.spec.wording import name_some
 
-from kubectl_devices.model.soundness.finding import CheckReason, Finding, Severity, some
+from kubectl_devices.model.soundness.finding import CheckReason, Finding, Severity
 from kubectl_devices.model.soundness.observed import Object, Observed, condition
 
 
@@ -30,7 +31,7 @@ def nodes(seen: Observed) -> Iterator[Finding]:
         yield Finding(
             severity=Severity.NOTE,
             reason=CheckReason.NODES_WITHOUT_POOL,
-            where=f"Nodes {some(alone)}",
+            where=f"Nodes {name_some(alone)}",
             what="no pool of any DevicePluginConfig matches, so their devices are not served",
             todo="if that is not meant: compare spec.nodePools with kubectl get nodes --show-labels",
         )
@@ -58,7 +59,7 @@ def _without_agent(config: str, pool: Pool, matched: list[NodeView], seen: Obser
             yield Finding(
                 severity=Severity.PROBLEM if ready else Severity.WARNING,
                 reason=CheckReason.NODES_WITHOUT_AGENT if ready else CheckReason.NODES_NOT_READY,
-                where=f"Nodes {some(group)}",
+                where=f"Nodes {name_some(group)}",
                 what=f"pool {pool.name} of {config} matches them, but no agent's pod is there"
                 + ("" if ready else "; the nodes themselves are not Ready"),
                 todo=f"kubectl get dpc {config} -o yaml: status.nodes has the cause, such as a taint or pod security",
