@@ -25,9 +25,9 @@ ACKNOWLEDGE = "device-operator.io/acknowledge"
 class Widgets:
     """Objects of a class with a file `state` that their driver writes."""
 
-    def __init__(self, node: Node, count: int) -> None:
+    def __init__(self, node: Node, count: int, *, first: int = 0) -> None:
         self._sys = node.host / "sys"
-        for number in range(count):
+        for number in range(first, count):
             path = self._sys / f"devices/virtual/widget/w{number}"
             path.mkdir(parents=True)
             (path / "uevent").write_text("")

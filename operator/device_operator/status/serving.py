@@ -141,6 +141,9 @@ def _health(status: InventoryStatus, state: NodeState) -> Diagnosis | None:
             text = f"{number} of {status.totals.devices} devices {health}"
             text += f": {listed[0].id} ({_why(listed[0])})" if listed else "; the inventory has no room to list them"
             return Diagnosis(state, reason, text + (" and others" if listed and number > 1 else ""))
+    unread = [f"{e.entry}: {e.message}" for e in status.excluded if e.reason == ExclusionReason.UNREADABLE]
+    if unread:
+        return Diagnosis(state, NodeReason.DEVICES_UNKNOWN, f"cannot be read: {_first(unread)}")
     return None
 
 

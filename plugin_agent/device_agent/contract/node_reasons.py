@@ -123,7 +123,7 @@ class NodeReason(Word):
     DEVICES_UNHEALTHY = "DevicesUnhealthy", "Devices are Unhealthy; status.unhealthyDevices has them with reasons."
     DEVICES_UNKNOWN = (
         "DevicesUnknown",
-        "The last check of some devices gave no answer. They are offered as before, and not counted as healthy "
+        "Some devices gave no answer, or cannot be read. Known ones are offered as before, and not counted as healthy "
         "(docs/health.md#states).",
     )
     KUBELET_RECORD_UNREADABLE = (

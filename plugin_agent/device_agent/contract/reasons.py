@@ -74,8 +74,8 @@ class DeviceReason(Word):
     )
     NO_ANSWER = (
         "NoAnswer",
-        "The driver answers for other devices, but not for this one. The device is offered as before; the message says "
-        "what to try on the node.",
+        "The driver does not answer for this device, or a file of it cannot be read. The device is offered as before; "
+        "the message has the cause (docs/health.md#a-device-that-cannot-be-read).",
     )
     UNHEALTHY_WHEN = (
         "UnhealthyWhen",

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from device_agent.contract.reasons import ExclusionReason
-from device_agent.discovery.host_tree import UnreadableError
+from device_agent.discovery.reads import HangsError, UnreadableError
 from device_agent.select.found import FoundDevice
 
 logger = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class Boundary:
 
     def explain(self, error: Exception, place: str) -> str:
         """What happened, for an admin; a defect is logged with its traceback."""
-        if isinstance(error, UnreadableError):
+        if isinstance(error, UnreadableError | HangsError):
             return str(error)
         if isinstance(error, OSError):
             return str(UnreadableError(place, error.strerror or str(error)))

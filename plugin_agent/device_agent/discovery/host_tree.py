@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from device_agent.runtime.errors import AgentError
+from device_agent.discovery.reads import Reader, UnreadableError
 from device_agent.select.kernel_names import natural
 
 MAX_VALUE: Final = 128
@@ -24,8 +24,19 @@ MAX_LINKS: Final = 40
 
 _GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.ENXIO})
 """The object does not exist, or went away during the scan."""
-_SHOWN: Final = 160
-"""The most characters of a path in a message."""
+_NO_VALUE: Final = _GONE | {
+    errno.EACCES,
+    errno.EAGAIN,
+    errno.EINVAL,
+    errno.EISDIR,
+    errno.ELOOP,
+    errno.ENODATA,
+    errno.ENOSYS,
+    errno.ENOTSUP,
+    errno.ENOTTY,
+    errno.EPERM,
+}
+"""With these, a driver says that the file has no value now, such as `speed` of a network port without a link."""
 _BLANKS = b" \t\r\n\0"
 _REPLACED = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, 0xFFFD], "_")
 _REPLACED |= dict.fromkeys(map(ord, "\t\r\n\v\f"), " ")
@@ -40,29 +51,16 @@ def clean(raw: bytes) -> str:
     return text.translate(_REPLACED).strip()
 
 
-class UnreadableError(AgentError):
-    """A path of the node exists but cannot be read. The message has its name on the node, and the cause."""
-
-    def __init__(self, path: str, why: str) -> None:
-        super().__init__(f"{_shown(path)}: {why}")
-
-
-def _shown(path: str) -> str:
-    """A path as a message can hold it."""
-    short = path if len(path) <= _SHOWN else f"{path[:_SHOWN]}…"
-    return short if path.isascii() and path.isprintable() else ascii(short)
-
-
 class HostTree:
     """A directory that stands for `mount` (`/sys`, `/dev`). All paths are relative to it; '' is the directory itself.
 
-    `errors` collects what exists but could not be read, one line each.
+    `reader`: is told of each read that may block. Every method that reads may raise its `HangsError`.
     """
 
-    def __init__(self, root: Path, *, mount: str) -> None:
+    def __init__(self, root: Path, *, mount: str, reader: Reader | None = None) -> None:
         self.root = os.fspath(root)
         self.mount = mount
-        self.errors: list[str] = []
+        self._reader = reader or Reader()
         self._real: dict[str, str | None] = {"": ""}
         self._targets: dict[str, str | None] = {}
         self._texts: dict[str, str | None] = {}
@@ -74,9 +72,6 @@ class HostTree:
     def host(self, path: str) -> str:
         """The name of `path` on the node."""
         return f"{self.mount}/{path}" if path else self.mount
-
-    def failed(self, path: str, error: OSError) -> None:
-        self.errors.append(f"{self.host(path)}: {error.strerror or error}")
 
     def link(self, path: str) -> str | None:
         """The last name of a link's target, as for `driver` and `subsystem`; None if there is no link."""
@@ -165,20 +160,41 @@ class HostTree:
         return found
 
     def names(self, path: str) -> list[str]:
-        """The names in a directory in natural order; none if it does not exist."""
+        """The names in a directory in natural order; none if it does not exist.
+
+        Raises:
+            UnreadableError: it exists but cannot be listed.
+        """
+        self._reader.begin(self.host(path))
         try:
             return sorted(os.listdir(self.at(path)), key=natural)  # noqa: PTH208 as above
-        except (FileNotFoundError, NotADirectoryError):
-            return []
         except OSError as error:
-            self.failed(path, error)
-            return []
+            if error.errno in _GONE:
+                return []
+            raise self.unreadable(path, error) from error
+        finally:
+            self._reader.end()
 
     def text(self, path: str) -> str | None:
         """A file's value as `clean` gives it; None if it is absent, empty, unreadable or write-only."""
         if path not in self._texts:
             raw = self.raw(path)
             self._texts[path] = (clean(raw) or None) if raw is not None else None
+        return self._texts[path]
+
+    def asked(self, path: str) -> str | None:
+        """A file's value as `clean` gives it; None if the device has none.
+
+        Raises:
+            UnreadableError: the driver may have a value, but the read failed.
+        """
+        if self._texts.get(path) is None:  # `text` also keeps None for a read that failed
+            try:
+                self._texts[path] = clean(self._read(path)) or None
+            except OSError as error:
+                if error.errno not in _NO_VALUE:
+                    raise self.unreadable(path, error) from error
+                self._texts[path] = None
         return self._texts[path]
 
     def raw(self, path: str) -> bytes | None:
@@ -205,12 +221,16 @@ class HostTree:
         return value
 
     def _read(self, path: str) -> bytes:
-        # O_NONBLOCK: a captured tree may hold a FIFO; O_NOFOLLOW: only `real` follows links
-        fd = os.open(self.at(path), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        self._reader.begin(self.host(path))
         try:
-            return os.read(fd, 4096)
+            # O_NONBLOCK: a captured tree may hold a FIFO; O_NOFOLLOW: only `real` follows links
+            fd = os.open(self.at(path), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                return os.read(fd, 4096)
+            finally:
+                os.close(fd)
         finally:
-            os.close(fd)
+            self._reader.end()
 
 
 class DevTree(HostTree):
@@ -220,8 +240,8 @@ class DevTree(HostTree):
     shows which kind of tree it is. If it is a character device, /dev is live, and a plain file is never a device.
     """
 
-    def __init__(self, root: Path) -> None:
-        super().__init__(root, mount="/dev")
+    def __init__(self, root: Path, *, reader: Reader | None = None) -> None:
+        super().__init__(root, mount="/dev", reader=reader)
         null = self._stat("null")
         self.captured = null is None or not stat.S_ISCHR(null.st_mode)
         self._nodes: dict[str, bool] = {}

@@ -35,7 +35,8 @@ class PciFunctions:
         fields = _fields(entry.pci)
         for function in self._tree.functions().readable:
             if all(field.fits(function) for field in fields):
-                with self._tree.boundary.around(PCI, function.address, self._tree.sys.host(function.path), into=found):
+                place = self._tree.sys.host(function.path)
+                with self._tree.boundary.around(PCI, function.address, place, into=found, sysfs_path=function.path):
                     found.append(self._found(function, wanted))
         return tuple(found)
 

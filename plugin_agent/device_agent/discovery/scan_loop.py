@@ -2,7 +2,8 @@
 
 The loop is level-triggered, like a controller's. A hint says that something may have changed, but not what. Without
 hints the node is still scanned at intervals. A driver may block the read of a file for ever. So a scan runs in a thread
-with a deadline; until it returns, the last result counts.
+(`scan_threads`): its device is left out after two seconds. A scan that takes too long without such a read has a
+deadline; until it returns, the last result counts.
 
 A configuration is in force after the first scan that used it. The holders of devices are asked for before that first
 scan: `maxDevices` must not replace a device that an earlier process gave out.
@@ -22,11 +23,13 @@ from device_agent.contract.document import Document
 from device_agent.contract.values import dataclass
 from device_agent.discovery.driver import DriverFeed, Opener
 from device_agent.discovery.hotplug import UeventSocket
+from device_agent.discovery.reads import HangingReads, HangsError, Reader
 from device_agent.discovery.scan_errors import ScanErrors
+from device_agent.discovery.scan_threads import ScanThreads
 from device_agent.discovery.scanner import Scanner
 from device_agent.runtime.metrics import Metrics
 from device_agent.runtime.settings import Settings
-from device_agent.runtime.worker import Worker, WorkerBusyError
+from device_agent.runtime.worker import WorkerBusyError
 from device_agent.select.selection import select
 from device_agent.select.unit import Selection
 from device_agent.store.configuration import CheckedDocument, MountedConfiguration
@@ -85,7 +88,8 @@ class ScanLoop:
         self._metrics = metrics
         self._settings = settings
         self._calls = calls
-        self._worker = Worker("scan")
+        self._hanging = HangingReads(after=settings.read_deadline, longest=settings.scan_deadline)
+        self._threads = ScanThreads(self._hanging, returned=self.soon)
         self._errors = ScanErrors()
         self._hint = asyncio.Event()
         self._begun = False
@@ -114,7 +118,7 @@ class ScanLoop:
 
     def _pause(self) -> float:
         """Seconds until the next periodic scan. Entries with `unhealthyWhen` may need it sooner."""
-        if self._worker.busy:
+        if self._threads.busy:
             return _HUNG_SECONDS
         resources = self.in_force.document.resources if self.in_force else ()
         checks = (r.health.interval_seconds for r in resources if r.health.unhealthy_when)
@@ -131,8 +135,10 @@ class ScanLoop:
         hardware = self._table.hardware()
         known = frozenset(r.entry for r in self._table.snapshot().resources if r.devices) if drivers else frozenset()
         try:
-            selection, errors = await self._worker.call(
-                lambda: self._look(wanted.document, drivers, held, known, hardware),
+            selection, errors = await self._threads.call(
+                lambda reader: self._look(
+                    wanted.document, drivers, held=held, known=known, hardware=hardware, reader=reader
+                ),
                 seconds=self._settings.scan_deadline,
             )
         except (TimeoutError, WorkerBusyError):
@@ -143,7 +149,7 @@ class ScanLoop:
             self._metrics.scan_failed()
             return
         self._metrics.scanned(seconds=time.monotonic() - begun)
-        self._complain(errors)
+        self._complain((*errors, *(str(HangsError(path)) for path in sorted(self._hanging.paths))))
         async with self._calls.secured(self._table.wanted_with(selection)):
             changed = self._table.apply_selection(selection, now=time.monotonic(), wall=datetime.now(tz=UTC))
         if wanted is not self.in_force:
@@ -160,12 +166,14 @@ class ScanLoop:
         self,
         document: Document,
         drivers: Mapping[str, Opener],
+        *,
         held: frozenset[str],
         known: frozenset[str],
         hardware: frozenset[str],
+        reader: Reader,
     ) -> tuple[Selection, tuple[str, ...]]:
         """In the scan's thread: it reads the node's files."""
-        findings = self._scanner.scan(document, drivers=drivers, known=known)
+        findings = self._scanner.scan(document, drivers=drivers, known=known, reader=reader)
         selection = select(document, findings, dev=self._scanner.device_nodes(), held=held)
         left = hardware.difference(path for unit in selection.units for path in unit.hardware)
         if left:

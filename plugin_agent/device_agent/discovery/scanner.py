@@ -5,12 +5,13 @@ from types import MappingProxyType
 from typing import Final
 
 from device_agent.contract import attributes, check
-from device_agent.contract.document import Document, Resource
+from device_agent.contract.document import DeviceEntry, Document, Resource
 from device_agent.discovery.boundary import Boundary
 from device_agent.discovery.driver import DriverSource, Opener
 from device_agent.discovery.files import DeviceFiles
-from device_agent.discovery.host_tree import DevTree, HostTree, UnreadableError
+from device_agent.discovery.host_tree import DevTree, HostTree
 from device_agent.discovery.pci import PciFunctions
+from device_agent.discovery.reads import Reader, UnreadableError
 from device_agent.discovery.simulated import SimulatedDevices
 from device_agent.discovery.source import Roots, Source
 from device_agent.discovery.sysfs import SysfsObjects
@@ -43,15 +44,16 @@ class Scanner:
         *,
         drivers: Mapping[str, Opener] = NO_DRIVERS,
         known: frozenset[str] = frozenset(),
+        reader: Reader | None = None,
     ) -> Findings:
         """What each entry's source finds, before it is decided who owns what.
 
         A device that cannot be read never hides the others: it is left out, or found with a problem. An entry whose
         source fails does not hide the other entries. Blocking: a driver may take its time to answer a read. `drivers`:
         sources made from the answers of driver libraries, by kind. `known`: names of entries that had devices before,
-        so their absence is reported.
+        so their absence is reported. `reader`: is told of each read.
         """
-        return _Scan(SysfsTree(self._roots, self._boundary), document, drivers).findings(known)
+        return _Scan(SysfsTree(self._roots, self._boundary, reader), document, drivers).findings(known)
 
     def device_nodes(self) -> DeviceNodes:
         """The node's /dev and /sys, for companions such as /dev/net/tun, mounts, and the numbers of device nodes."""
@@ -118,7 +120,7 @@ class _Scan:
             by_entry=by_entry,
             nothing={number: self._nothing(resource) for number, resource in empty},
             failed=self._failed,
-            errors=(*self._failed.values(), *self._tree.errors),
+            errors=tuple(dict.fromkeys(self._failed.values())),
             reasons={
                 number: reason
                 for number, resource in resources
@@ -140,7 +142,13 @@ class _Scan:
         return tuple(found)
 
     def _nothing(self, resource: Resource) -> tuple[str, ...]:
-        return tuple(self._sources[entry.kind].nothing(entry) for entry in resource.devices)
+        return tuple(self._looked(entry) for entry in resource.devices)
+
+    def _looked(self, entry: DeviceEntry) -> str:
+        try:
+            return self._sources[entry.kind].nothing(entry)
+        except Exception as error:  # noqa: BLE001 it only explains; the scan is made
+            return self._tree.boundary.explain(error, entry.kind)
 
     def _reason(self, resource: Resource, *, expected: bool) -> str:
         kinds = sorted({entry.kind for entry in resource.devices} & self._drivers.keys())

@@ -14,7 +14,8 @@ from device_agent.contract import attributes
 from device_agent.contract.reasons import DeviceReason
 from device_agent.contract.values import dataclass
 from device_agent.discovery.boundary import Boundary
-from device_agent.discovery.host_tree import DevTree, HostTree, UnreadableError
+from device_agent.discovery.host_tree import DevTree, HostTree
+from device_agent.discovery.reads import Reader, UnreadableError
 from device_agent.discovery.source import Roots
 from device_agent.select.found import FoundDevice, Problem
 
@@ -81,23 +82,19 @@ class _Listing:
 class SysfsTree:
     """The node's /sys and /dev during one scan. Paths are relative to /sys, with links resolved.
 
-    `boundary`: wraps the work on each object.
+    `boundary`: wraps the work on each object. `reader`: is told of each read.
     """
 
-    def __init__(self, roots: Roots, boundary: Boundary | None = None) -> None:
+    def __init__(self, roots: Roots, boundary: Boundary | None = None, reader: Reader | None = None) -> None:
         self.boundary = boundary or Boundary()
-        self.sys = HostTree(roots.sys, mount="/sys")
-        self.dev = DevTree(roots.dev)
+        self.sys = HostTree(roots.sys, mount="/sys", reader=reader)
+        self.dev = DevTree(roots.dev, reader=reader)
         self._functions: dict[str, PciFunction | None] = {}
         self._bus: PciBus | None = None
         self._virtual: dict[str, dict[str, str]] = {}
         self._bases: dict[str, tuple[dict[str, str], dict[str, str]]] = {}
         self._listings: dict[str, _Listing] = {}
         self._by_devname: dict[str, str] | None = None
-
-    @property
-    def errors(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((*self.sys.errors, *self.dev.errors)))
 
     def member(self, directory: str, name: str) -> str | None:
         """The object behind a link of a class or bus directory. None: it is a control file, or gone.
@@ -193,7 +190,11 @@ class SysfsTree:
         return node if node < _MAX_NUMA_NODE else None
 
     def attributes(self, path: str, *, name: str, wanted: frozenset[str]) -> dict[str, str]:
-        """All attributes of `contract.attributes` but `index` and `path`; absent ones are left out."""
+        """All attributes of `contract.attributes` but `index` and `path`; absent ones are left out.
+
+        Raises:
+            UnreadableError: the read of a `wanted` file failed, so it is not known whether the device has a value.
+        """
         if path not in self._bases:
             self._bases[path] = self._read_bases(path)
         known, bases = self._bases[path]
@@ -201,7 +202,7 @@ class SysfsTree:
         for attribute in wanted:
             if (parts := attributes.file_attribute(attribute)) and (base := bases.get(parts[0])):
                 file = self.sys.real(f"{base}/{parts[1]}")
-                if file and (text := self.sys.text(file)):
+                if file and (text := self.sys.asked(file)):
                     found[attribute] = text
         return found
 

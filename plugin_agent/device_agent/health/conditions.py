@@ -238,10 +238,11 @@ class Conditions:
 
     def scanned(self, unit: Unit, *, now: float, wall: datetime) -> bool:
         """Notes that a scan found the unit. Returns whether its assessment may have changed."""
-        before = self.revision
+        before, answers = self.revision, False
         scan, check_name = (Kind.SCAN, own(unit)), (Kind.CHECK, own(unit))
         if unit.problem or self._list.get(unit.entry, scan) is not None:
             watched = self._list.of(unit.entry, scan, wall=wall)
+            answers = self._list.unanswered(watched, "", wall=wall)
             self._list.set(watched, step(watched.condition, Signal.RETURNED, AT_ONCE, wall=wall))
             check = Check(Answer.BAD, *unit.problem) if unit.problem else Check(Answer.GOOD)
             self._list.set(watched, checked(watched.condition, check, AT_ONCE, wall=wall))
@@ -251,14 +252,19 @@ class Conditions:
         if rules.unhealthy_when:
             check = Check(Answer.BAD, DeviceReason.UNHEALTHY_WHEN, unit.unfit) if unit.unfit else Check(Answer.GOOD)
             watched = self._list.of(unit.entry, check_name, wall=wall)
-            return self._list.count(watched, check, rules, now=now, wall=wall) or self.revision != before
-        if self._list.get(unit.entry, check_name) is not None:
+            answers |= self._list.count(watched, check, rules, now=now, wall=wall)
+        elif self._list.get(unit.entry, check_name) is not None:
             self._list.forget(unit.entry, check_name)
-        return self.revision != before
+        return answers or self.revision != before
+
+    def unread(self, unit: Unit, why: str, *, wall: datetime) -> bool:
+        """Notes that a scan could not read the unit. Returns whether its assessment may have changed."""
+        return self._list.unanswered(self._list.of(unit.entry, (Kind.SCAN, own(unit)), wall=wall), why, wall=wall)
 
     def vanished(self, unit: Unit, *, wall: datetime) -> datetime:
         """Notes that the last scan did not find the unit. Returns since when it is missing."""
         watched = self._list.of(unit.entry, (Kind.SCAN, own(unit)), wall=wall)
+        self._list.unanswered(watched, "", wall=wall)
         self._list.set(watched, step(watched.condition, Signal.VANISHED, AT_ONCE, wall=wall))
         return watched.condition.since
 

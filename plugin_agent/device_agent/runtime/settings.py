@@ -14,6 +14,8 @@ class Settings:
 
     scan_interval: float = 60.0
     """Between scans without a hint. They find what the kernel does not announce."""
+    read_deadline: float = 2.0
+    """A read of one file that takes longer counts as hanging; the scan goes on without its device."""
     scan_deadline: float = 30.0
     """A longer scan is reported as hanging. It goes on in its thread, and nothing waits for it."""
     hint_coalesce: float = 0.05

@@ -45,6 +45,10 @@ def select(
         refused=node.taken.refused,
         notes={document.resources[i].name: reason for i, reason in findings.reasons.items()},
         vanished=findings.vanished,
+        blind={
+            (document.resources[number].name, document.resources[number].devices[i].kind): why
+            for (number, i), why in findings.failed.items()
+        },
     )
 
 

@@ -94,6 +94,7 @@ class Selection:
 
     `notes`: entry name -> why a source of it finds nothing on this node.
     `vanished`: source -> advice about its devices that are no longer found, if there is any.
+    `blind`: (entry name, source) -> why that source could not look for devices of the entry.
     `still_there`: hardware of earlier units that is in none of these and that the node still has.
     """
 
@@ -102,6 +103,7 @@ class Selection:
     refused: Mapping[str, str]
     notes: Mapping[str, str] = field(default_factory=dict)
     vanished: Mapping[str, str] = field(default_factory=dict)
+    blind: Mapping[tuple[str, str], str] = field(default_factory=dict)
     still_there: frozenset[str] = frozenset()
 
     def has(self, unit: Unit) -> bool:

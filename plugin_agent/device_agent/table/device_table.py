@@ -76,12 +76,18 @@ class DeviceTable(TableAnswers):
     def apply_selection(self, selection: Selection, *, now: float, wall: datetime) -> frozenset[str]:
         """The selection that follows from one scan of the node."""
         edited = self._take_configuration(now=now, wall=wall)
-        units = presence.found_once(selection.units, self._entries)
+        found = presence.found_once(selection.units, self._entries)
+        unread = presence.unread(self._devices, found, selection, entries=self._entries)
+        units = presence.with_unread(found, unread, self._entries)
         rest = replace(selection, units=())  # `_devices` has the units
         self._selection = self._selection if rest == self._selection else rest
         self._scanned = True
-        for unit in units.values():
-            self._health_moved(self._conditions.scanned(unit, now=now, wall=wall))
+        for key, unit in units.items():
+            if key in unread:
+                moved = self._conditions.unread(unit, unread[key].why, wall=wall)
+            else:
+                moved = self._conditions.scanned(unit, now=now, wall=wall)
+            self._health_moved(moved)
         self._of_name = {**self._of_name, **{name: self._entries[u.entry] for (name, _), u in units.items()}}
         scan = Scan(
             units, self._entries, edited=edited, has=lambda u: u.source in self._libraries or selection.has(u), now=now

@@ -1,12 +1,13 @@
 """Why a device that the last selection does not have is still listed. Pure."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 from device_agent.contract.document import Resource
-from device_agent.contract.reasons import DeviceReason, Withheld
+from device_agent.contract.reasons import DeviceReason, ExclusionReason, Withheld
 from device_agent.contract.values import dataclass
-from device_agent.select.unit import Excluded, Selection, Unit
+from device_agent.select.unit import Selection, Unit
 from device_agent.table.device import Device, Key
+from device_agent.table.exclusions import Exclusions
 from device_agent.table.hardware import HardwareIndex
 from device_agent.table.lists import Ids
 from device_agent.table.usage import Usage
@@ -38,15 +39,17 @@ class Departures:
         for device in devices.values():
             if device.present and device.exclusive:
                 moved.add(device.unit, device.unit)
-        excluded = _Exclusions(self.selection.excluded)
+        excluded = Exclusions(self.selection.excluded)
         return {key: self._cause(device, ids[key], moved, excluded) for key, device in gone}
 
-    def _cause(self, device: Device, ids: Ids, moved: HardwareIndex[Unit], excluded: "_Exclusions") -> Cause:
+    def _cause(self, device: Device, ids: Ids, moved: HardwareIndex[Unit], excluded: Exclusions) -> Cause:
         unit, selection = device.unit, self.selection
         note = selection.notes.get(unit.entry, "")
         if device.never_found and note:
             text = f"a pod holds it, but the driver cannot tell whether it is present: {note}"
             return Cause(DeviceReason.DRIVER_UNAVAILABLE, text)
+        if device.never_found and (unread := excluded.of(unit)) and unread.reason is ExclusionReason.UNREADABLE:
+            return Cause(DeviceReason.NO_ANSWER, f"a pod holds it, but it cannot be read: {unread.message}")
         if device.ghost and unit.entry in self.entries:
             return Cause(DeviceReason.MISSING, "the kubelet reports it in use, but no scan has found it")
         if refused := selection.refused.get(unit.resource) or selection.refused.get(unit.entry):
@@ -57,7 +60,7 @@ class Departures:
             return Cause(DeviceReason.MISSING, note or advice)
         return Cause(DeviceReason.MISSING, "the last scan did not find it")
 
-    def _taken_away(self, device: Device, moved: HardwareIndex[Unit], excluded: "_Exclusions") -> str:
+    def _taken_away(self, device: Device, moved: HardwareIndex[Unit], excluded: Exclusions) -> str:
         """How the configuration took the device away, or '' if it did not."""
         unit = device.unit
         if unit.entry not in self.entries:
@@ -80,21 +83,3 @@ class Departures:
         if self.usage.known:
             return "the device is unused and disappears shortly"
         return "listed until the kubelet reports that it is free"
-
-
-class _Exclusions:
-    """Finds excluded devices by id or hardware within an entry. The first match counts."""
-
-    def __init__(self, excluded: Iterable[Excluded]) -> None:
-        self._by_id: dict[tuple[str, str], tuple[int, Excluded]] = {}
-        self._by_hardware: dict[tuple[str, str], tuple[int, Excluded]] = {}
-        for number, one in enumerate(excluded):
-            self._by_id.setdefault((one.entry, one.id), (number, one))
-            if one.hardware:
-                self._by_hardware.setdefault((one.entry, one.hardware), (number, one))
-
-    def of(self, unit: Unit) -> Excluded | None:
-        found = [self._by_id.get((unit.entry, name)) for name in (unit.id, unit.value)]
-        found += [self._by_hardware.get((unit.entry, path)) for path in unit.hardware]
-        first = min((one for one in found if one is not None), key=lambda one: one[0], default=None)
-        return first[1] if first is not None else None

@@ -4,10 +4,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from device_agent.contract.document import DeviceEntry, Ownership, Resource
+from device_agent.contract.reasons import ExclusionReason
 from device_agent.contract.values import dataclass
-from device_agent.select.unit import Unit
+from device_agent.select.unit import Selection, Unit
 from device_agent.table.device import Device, Key
 from device_agent.table.edits import no_longer_selected
+from device_agent.table.exclusions import Exclusions
+from device_agent.table.hardware import HardwareIndex
 from device_agent.table.lists import Ids
 from device_agent.table.retention import kept_until
 
@@ -68,6 +71,55 @@ class Scan:
 
     def _found(self, unit: Unit) -> Device:
         return Device(unit=unit, exclusive=self.entries[unit.entry].ownership is Ownership.EXCLUSIVE)
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A device that the last scan could not read. It stays as it is. `why`: for an admin."""
+
+    unit: Unit
+    why: str
+
+
+def unread(
+    devices: Mapping[Key, Device], units: Mapping[Key, Unit], selection: Selection, *, entries: Collection[str]
+) -> Mapping[Key, Unread]:
+    """The present devices of `entries` that a scan could not read, at least in part, or whose source could not look.
+
+    `units`: what the scan has found.
+    """
+    unreadable = [one for one in selection.excluded if one.reason is ExclusionReason.UNREADABLE]
+    if not unreadable and not selection.blind:
+        return {}
+    left_out, found = Exclusions(unreadable), {}
+    for key, device in devices.items():
+        unit = device.unit
+        if device.present and unit.entry in entries:
+            exclusion = left_out.of(unit)
+            why = exclusion.message if exclusion is not None else ""
+            if not why and key not in units:
+                why = selection.blind.get((unit.entry, unit.source), "")
+            if why:
+                found[key] = Unread(unit, why)
+    return found
+
+
+def with_unread(
+    units: Mapping[Key, Unit], known: Mapping[Key, Unread], entries: Mapping[str, Resource]
+) -> Mapping[Key, Unit]:
+    """What a scan has found, with the devices that it could not read. No other entry gets their hardware meanwhile."""
+    if not known:
+        return units
+    taken = HardwareIndex[Unit]()
+    for one in known.values():
+        if entries[one.unit.entry].ownership is Ownership.EXCLUSIVE:
+            taken.add(one.unit, one.unit)
+    free = {
+        key: unit
+        for key, unit in units.items()
+        if entries[unit.entry].ownership is not Ownership.EXCLUSIVE or taken.sharing(unit) is None
+    }
+    return {**free, **{key: one.unit for key, one in known.items()}}
 
 
 def found_once(units: Iterable[Unit], entries: Collection[str]) -> Mapping[Key, Unit]:

@@ -19,6 +19,10 @@ def nothing_found(entry: str, message: str) -> dict[str, Any]:
     return {"id": "devices[0]", "entry": entry, "reason": "NothingFound", "message": message}
 
 
+def unreadable(entry: str, message: str) -> dict[str, Any]:
+    return {"id": "x", "entry": entry, "reason": "Unreadable", "message": message}
+
+
 NO_SOCKET = "the kubelet's socket is not there: the kubelet is starting or down"
 GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-{profile}"
 SERVING = {"pods": (pod(),), "inventories": (inventory(),)}
@@ -29,6 +33,14 @@ CAUSES: dict[str, tuple[dict[str, Any], tuple[str, str, str]]] = {
     "nothing found": (
         {"pods": (pod(),), "inventories": (inventory(resources=[counts(devices=0)], devices=[]),)},
         ("NoDevices", "NoDevices", "found nothing to serve"),
+    ),
+    "a device that cannot be read": (
+        {"pods": (pod(),), "inventories": (inventory(excluded=[unreadable(KVM, "/sys/x/vendor: Input/output error")]),)},
+        ("Serving", "DevicesUnknown", f"cannot be read: {KVM}: /sys/x/vendor: Input/output error"),
+    ),
+    "two devices that cannot be read": (
+        {"pods": (pod(),), "inventories": (inventory(excluded=[unreadable(KVM, "a"), unreadable(KVM, "b")]),)},
+        ("Serving", "DevicesUnknown", f"cannot be read: {KVM}: a; {KVM}: b"),
     ),
     "no pod yet": ({}, ("Pending", "AwaitingPod", "has made no pod yet")),
     "no DaemonSet yet": ({"pool": PoolView(name="default", nodes=("node-1",), applied=False)}, ("Pending", "NotApplied", "")),

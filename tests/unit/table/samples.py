@@ -64,6 +64,7 @@ def selection(
     notes: dict[str, str] | None = None,
     still_there: frozenset[str] = frozenset(),
     vanished: dict[str, str] | None = None,
+    blind: dict[tuple[str, str], str] | None = None,
 ) -> Selection:
     return Selection(
         units=units,
@@ -71,6 +72,7 @@ def selection(
         refused=refused or {},
         notes=notes or {},
         vanished=vanished or {},
+        blind=blind or {},
         still_there=still_there,
     )
 
