@@ -26,7 +26,7 @@ def steps(name: str, test: str) -> list[tuple[str, str]]:
     """
     found = [
         step
-        for block in re.findall(rf"<!-- run by {test} -->\n```\n(.*?)```", text(name), re.DOTALL)
+        for block in re.findall(rf"<!-- run by: {test} -->\n```\n(.*?)```", text(name), re.DOTALL)
         for step in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block, re.MULTILINE)
     ]
     assert len(found) == text(name).count("\n$ ") > 0
