@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -22,6 +23,7 @@ PAGES = {
     "examples": "examples.md",
 }
 """Pages outside of docs/, and their names in the site."""
+_FOREIGN = re.compile(r"""<(?:script|link|img|iframe)\b[^>]*?(?:src|href)=["'](?!["'])(https?://[^"']+)""")
 _LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)")
 _FENCE = re.compile(r"`{3,}|~{3,}")
 _ITEM = re.compile(r"([-*+]|\d+[.)]) ")
@@ -42,6 +44,13 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> 
     here = page.file.src_uri
     source = next((path for path, target in PAGES.items() if target == here), f"docs/{here}")
     return spaced(linked(markdown, (ROOT / source).parent))
+
+
+def on_post_page(output: str, *, page: Any, config: Any) -> str:  # noqa: ARG001 mkdocs names them
+    """Refuses a page that loads something from another host: clusters without a network have docs too."""
+    if found := _FOREIGN.search(output):
+        raise PluginError(f"{page.file.src_uri} loads {found[1]}: keep a copy in the site")
+    return output
 
 
 def examples(folder: Path) -> str:

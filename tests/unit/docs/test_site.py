@@ -1,12 +1,16 @@
 """What the site makes of the pages: links, and Markdown as Python-Markdown wants it."""
 
+import contextlib
 import importlib.util
+import re
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import markdown
 import pytest
 import yaml
+from markdown.extensions.toc import slugify
+from mkdocs.exceptions import PluginError
 from unit.docs.pages import CHECKOUT
 
 
@@ -56,11 +60,49 @@ def test_lists_tables_and_code_are_what_they_are_in_the_files(site: ModuleType, 
     assert {part: made.count(part) for part in parts} == parts
 
 
-def test_every_page_has_its_place_in_the_order_and_nothing_comes_from_other_hosts():
+def test_every_page_has_its_place_in_the_order():
     config = yaml.safe_load((CHECKOUT / "mkdocs.yml").read_text())
-    assert config["theme"]["font"] is False
     listed = str(config["nav"])
     assert [path.name for path in Path(CHECKOUT / "docs").glob("*.md") if path.name not in listed] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "refused"),
+    [
+        ('<script src="https://cdn.example.com/a.js"></script>', True),
+        ('<link rel="stylesheet" href="https://fonts.example.com/css">', True),
+        ('<img alt="" src="http://example.com/a.png">', True),
+        ('<a href="https://example.com">text</a> <script src="assets/a.js"></script>', False),
+    ],
+)
+def test_a_page_that_loads_something_from_another_host_fails_the_build(site: ModuleType, text: str, *, refused: bool):
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="a.md"))
+    with pytest.raises(PluginError, match=r"a\.md loads") if refused else contextlib.nullcontext():
+        assert site.on_post_page(text, page=page, config=None) == text
+
+
+NAMED = re.compile(r"docs/([a-z-]+\.md)(?:#([a-z0-9-]+))?")
+SOURCES = ("operator", "plugin_agent", "cli", "charts", "crds", "examples", "tests/cluster")
+
+
+def test_pages_and_headings_that_programs_name_exist():
+    found = {
+        (path.relative_to(CHECKOUT), page, anchor)
+        for folder in SOURCES
+        for path in (CHECKOUT / folder).rglob("*")
+        if path.suffix in (".py", ".yaml", ".txt", ".tpl", ".md")
+        for page, anchor in NAMED.findall(path.read_text(encoding="utf-8"))
+    }
+    assert len(found) > 15
+    assert [each for each in found if not named(each[1], each[2])] == []
+
+
+def named(page: str, anchor: str) -> bool:
+    path = CHECKOUT / "docs" / page
+    if not path.exists() or not anchor:
+        return path.exists()
+    headings = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
+    return anchor in {slugify(heading.replace("`", ""), "-") for heading in headings}
 
 
 def test_the_list_of_examples_has_each_with_its_comment(site: ModuleType):
