@@ -37,7 +37,7 @@ cli: $(READY) ## kubectl-devices as one file, and the archive and manifest for k
 	@$(PY) scripts/cli_archive.py
 
 docs: $(READY) ## the guides as a site, in dist/site
-	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 
 venv: $(READY) ## the programs device-operator, device-agent and kubectl-devices in .venv/bin
 

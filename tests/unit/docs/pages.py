@@ -9,6 +9,7 @@ from pathlib import Path
 CHECKOUT = Path(__file__).parents[3]
 PAGES = [
     CHECKOUT / "README.md",
+    CHECKOUT / "CONTRIBUTING.md",
     *(path for path in sorted((CHECKOUT / "docs").glob("*.md")) if path.name != "commands.md"),  # usage, not commands
     CHECKOUT / "charts/device-operator/README.md",
 ]

@@ -3,12 +3,10 @@
 import contextlib
 import importlib.util
 import re
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import markdown
 import pytest
-import yaml
 from markdown.extensions.toc import slugify
 from mkdocs.exceptions import PluginError
 from unit.docs.pages import CHECKOUT
@@ -58,12 +56,6 @@ def test_links_lead_to_the_pages_of_the_site(site: ModuleType, folder: str, link
 def test_lists_tables_and_code_are_what_they_are_in_the_files(site: ModuleType, text: str, parts: dict[str, int]):
     made = markdown.markdown(site.spaced(text), extensions=["tables", "pymdownx.superfences"])
     assert {part: made.count(part) for part in parts} == parts
-
-
-def test_every_page_has_its_place_in_the_order():
-    config = yaml.safe_load((CHECKOUT / "mkdocs.yml").read_text())
-    listed = str(config["nav"])
-    assert [path.name for path in Path(CHECKOUT / "docs").glob("*.md") if path.name not in listed] == []
 
 
 @pytest.mark.parametrize(
