@@ -4,7 +4,7 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 
-.PHONY: demo demo-down check test soak bench images cli venv fmt lock help
+.PHONY: demo demo-down check test soak bench images cli docs venv fmt lock help
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 14
 
@@ -35,6 +35,9 @@ images: $(READY) ## build both images from the Dockerfiles
 
 cli: $(READY) ## kubectl-devices as one file, and the archive and manifest for krew, in dist
 	@$(PY) scripts/cli_archive.py
+
+docs: $(READY) ## the guides as a site, in dist/site
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 
 venv: $(READY) ## the programs device-operator, device-agent and kubectl-devices in .venv/bin
 

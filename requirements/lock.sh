@@ -11,6 +11,6 @@ lock() {
 lock agent.txt "$@" --extra agent pyproject.toml
 lock operator.txt "$@" --extra operator pyproject.toml
 lock cli.txt "$@" --extra cli pyproject.toml
-lock dev.txt "$@" --extra agent --extra operator --extra cli --extra dev pyproject.toml requirements/build.in
+lock dev.txt "$@" --extra agent --extra operator --extra cli --extra dev --extra docs pyproject.toml requirements/build.in
 lock build.txt "$@" requirements/build.in
 lock protoc.txt "$@" requirements/protoc.in

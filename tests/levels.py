@@ -27,6 +27,8 @@ STATIC = [  # the slowest first: they run side by side
     ["sh", "-c", f"git ls-files -z '*.sh' .ci/run | xargs -0 {BIN / 'shellcheck'}"],
     [PYTHON, "scripts/api_reference.py", "--check"],
     [PYTHON, "scripts/reasons.py", "--check"],
+    [PYTHON, "scripts/command_reference.py", "--check"],
+    ["env", "NO_MKDOCS_2_WARNING=1", PYTHON, "-m", "mkdocs", "build", "--strict"],  # --quiet would silence it
     [str(BIN / "hadolint"), "Dockerfile.agent", "Dockerfile.operator"],
 ]
 UNIT = sorted(

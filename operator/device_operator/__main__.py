@@ -51,8 +51,7 @@ from device_operator.runtime import errors, settings
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = _parser()
-    arguments = vars(parser.parse_args(argv))
+    arguments = vars(parser().parse_args(argv))
     command = arguments.pop("command")
     try:
         return int(command(arguments))
@@ -61,10 +60,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="device-operator", description="Kubernetes operator for device plugins.")
-    parser.add_argument("--version", action="version", version=f"device-operator {__version__}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+def parser() -> argparse.ArgumentParser:
+    program = argparse.ArgumentParser(prog="device-operator", description="Kubernetes operator for device plugins.")
+    program.add_argument("--version", action="version", version=f"device-operator {__version__}")
+    commands = program.add_subparsers(required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="run the operator")
     settings.add_arguments(run)
     run.set_defaults(command=_run)
@@ -75,7 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     presets = commands.add_parser("presets", help="list the presets, or print one")
     presets.add_argument("name", nargs="?", help="a preset to print as YAML")
     presets.set_defaults(command=_presets)
-    return parser
+    return program
 
 
 def _run(arguments: dict[str, object]) -> int:

@@ -25,7 +25,7 @@ _KUBELET = Path("/var/lib/kubelet")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command. Returns the exit status."""
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     command = {"serve": _serve, "scan": _scan}[options.command]
     try:
         return command(options)
@@ -37,12 +37,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    program = argparse.ArgumentParser(
         prog="device-agent", description="Finds a node's devices and serves them to its kubelet."
     )
-    parser.add_argument("--version", action="version", version=f"device-agent {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    program.add_argument("--version", action="version", version=f"device-agent {__version__}")
+    commands = program.add_subparsers(dest="command", required=True, metavar="COMMAND")
     shared = _shared_arguments()
     serve = commands.add_parser(
         "serve", parents=[shared], help="serve the devices to the kubelet", description="Runs until SIGTERM."
@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
         help="show what the configuration selects on this node",
         description="Reads the node's devices and prints which resource would get which, and why others are left out.",
     )
-    return parser
+    return program
 
 
 def _shared_arguments() -> argparse.ArgumentParser:

@@ -53,11 +53,15 @@ def kubelet(node_files: Node) -> Iterator[Kubelet]:
 
 
 @pytest.fixture
-def start(node_files: Node, proxy: str) -> Iterator[Callable[[str], None]]:
-    """Starts the agent of the object with this uid."""
+def start(node_files: Node, proxy: str) -> Iterator[Callable[..., None]]:
+    """Starts the agent of the object with this uid, which is `lab` unless a name is given."""
     start = Start(node_files)
-    env = {"NODE_NAME": WHERE, "CONFIG_NAME": NAME, "POOL_NAME": "default"}
-    yield lambda uid: start("--report=api", f"--api-server={proxy}", env={**env, "CONFIG_UID": uid})
+    env = {"NODE_NAME": WHERE, "POOL_NAME": "default"}
+
+    def begin(uid: str, *, name: str = NAME) -> None:
+        start("--report=api", f"--api-server={proxy}", env={**env, "CONFIG_NAME": name, "CONFIG_UID": uid})
+
+    yield begin
     for agent in start.agents:
         if agent.process.poll() is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -76,9 +80,9 @@ def config() -> Object:
     }
 
 
-def document(owned: Owned) -> bytes:
+def document(owned: Owned, name: str = NAME) -> bytes:
     """What the operator has rendered for the node."""
-    (configmap,) = owned(NAME, "configmaps").values()
+    (configmap,) = owned(name, "configmaps").values()
     (text,) = configmap["data"].values()
     return text.encode()
 
@@ -101,7 +105,7 @@ class Serving:
 def serving(
     node_files: Node,
     kubelet: Kubelet,
-    start: Callable[[str], None],
+    start: Callable[..., None],
     kube: Kube,
     owned: Owned,
 ) -> Serving:

@@ -154,8 +154,8 @@ def _next_steps(target: Target) -> None:
   d check                                 is all well? names the cause if not
   k describe dpc demo                     why each node serves what it serves
   k get ndi -o wide                       the devices of each node, their health and their holders
-  k edit dpc demo                         e.g. raise sharing.replicas; `k get ndi -w` shows it arrive
+  k edit dpc demo                         e.g. raise simulated.count; `k get ndi -w` shows the devices arrive
   k explain dpc.spec.resources            what can be said
-  k apply -f examples/simulated.yaml      devices without hardware
+  k apply -f examples/first.yaml          a second object: devices without hardware (docs/tutorial.md goes on from there)
   make demo-down                          end it"""
     )

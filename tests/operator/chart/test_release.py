@@ -5,8 +5,10 @@ import subprocess
 import sys
 
 import yaml
+from localcluster import places
 
 API_VERSION = "device-operator.io/v1alpha1"
+CHART = places.CHECKOUT / "charts" / "device-operator"
 CONFIGS = f"/apis/{API_VERSION}/devicepluginconfigs"
 NAMESPACE = "devices"
 DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/do-device-operator"
@@ -92,6 +94,36 @@ def test_removing_the_release_keeps_the_kinds_and_installing_again_takes_them_ov
     assert release.admin("GET", DEPLOYMENT).code == 200
     accounts = release.admin("GET", f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{AGENT}")
     assert accounts.body["metadata"]["annotations"]["meta.helm.sh/release-name"] == "do"
+
+
+def test_an_upgrade_is_rolled_back(release):
+    """As docs/upgrade.md says, without --wait: no controller runs."""
+    created = release.admin("POST", CONFIGS, release.config("stays"))
+    assert created.code == 201, created.message
+
+    def level():
+        return "debug" in str(release.admin("GET", DEPLOYMENT).body["spec"]["template"])
+
+    try:
+        before = release.cluster.helm("history", "do", "-n", NAMESPACE)
+        release.cluster.helm(
+            "upgrade",
+            "do",
+            str(CHART),
+            "-n",
+            NAMESPACE,
+            "--reset-then-reuse-values",
+            "--set",
+            "operator.log.level=debug",
+        )
+        assert level()
+        release.cluster.helm("rollback", "do", "-n", NAMESPACE)
+        assert not level()
+        assert len(release.cluster.helm("history", "do", "-n", NAMESPACE).splitlines()) == len(before.splitlines()) + 2
+        stays = release.admin("GET", f"{CONFIGS}/stays")
+        assert stays.body["metadata"]["uid"] == created.body["metadata"]["uid"]
+    finally:
+        release.admin("DELETE", f"{CONFIGS}/stays")
 
 
 def test_without_keep_removing_the_release_removes_all_of_it(release):

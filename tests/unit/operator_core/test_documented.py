@@ -38,8 +38,14 @@ def specs(path: Path) -> Iterator[dict[str, Any]]:
                 yield {"resources": [GPU], "agent": ACCESS, **given}
             case {"resources": {"limits": _}} | {"devices": [{"id": _}]}:
                 pass  # of a pod; of an inventory
-            case {"kind": "Role" | "ClusterRole"}:
-                pass  # tests/operator/test_cli.py applies them
+            case {"kind": "Role" | "ClusterRole" | "ResourceQuota" | "Pod"}:
+                pass  # tests/operator/test_cli.py and test_quota.py apply them
+            case (
+                {"kind": "Kustomization" | "NodeOverlay" | "KubeVirt"}
+                | {"exclude": {"any": _}}
+                | {"spec": {"match": _}}
+            ):
+                pass  # of Flux, Karpenter, KubeVirt, Kyverno, Gatekeeper
             case _:
                 raise AssertionError(f"{path.name}: a block that no case here knows: {block}")
 
@@ -76,6 +82,33 @@ def rows() -> Iterator[Any]:
 
 
 ROWS = list(rows())
+
+
+def cells() -> Iterator[Any]:
+    """(fields of an entry, fields of its device) of each cell of docs/migrate.md that says what to write here."""
+    for line in (CHECKOUT / "docs/migrate.md").read_text().splitlines():
+        for text in re.findall(r"`(\w[\w.]*: [^`]+)`", line.split("|")[2]) if line.startswith("| `") else ():
+            ((key, value),) = yaml.safe_load(text).items()
+            head, *folders = key.split(".")
+            for folder in reversed(folders):
+                value = {folder: value}
+            device = head in ("pci", "include", "sysfs")
+            yield pytest.param({} if device else {head: value}, {head: value} if device else {}, id=text)
+
+
+CELLS = list(cells())
+
+
+def test_the_tables_of_other_plugins_say_what_to_write():
+    assert len(CELLS) >= 8
+
+
+@pytest.mark.parametrize(("fields", "device"), CELLS)
+def test_the_replacement_for_each_setting_of_other_plugins_is_accepted(fields: dict[str, Any], device: dict[str, Any]):
+    source = {"sysfs": {"subsystem": "tty"}} if "usb." in str(fields) else {"pci": {"ids": ["8086:154c"]}}
+    found = device if "sysfs" in device else {**source, **device}
+    entry = {"name": "example.com/nic", "devices": [found], **fields}
+    assert caveats(spec({"resources": [entry]})) == ()
 
 
 def test_the_migration_table_says_what_to_write():
