@@ -18,7 +18,7 @@ _AFTER: Final = "offered here when that agent has let it go"
 
 
 def wanted(devices: Mapping[Key, Device]) -> Wanted:
-    """What the lists have, with what is on its way out of them. Observed devices need no lock on their hardware."""
+    """What the lists have, including ids on their way out. Observed devices need no lock on their hardware."""
     return Wanted(
         names=frozenset(name for name, _ in devices),
         devices={key: device.unit.hardware for key, device in devices.items() if device.exclusive},
