@@ -242,7 +242,7 @@ class Registration:
         self._wake.set()
 
     def resend(self) -> bool:
-        """Sends the whole list again, new or not. False: no stream is open."""
+        """Sends the whole list again, even if nothing is new. False: no stream is open."""
         return self._server.resend()
 
     @property
