@@ -145,7 +145,7 @@ class KubeletDirectory:
 
     @property
     def started(self) -> float:
-        """When this life of the kubelet began, in monotonic seconds; now, where there is none."""
+        """When this life of the kubelet began, in monotonic seconds. The present time if no kubelet runs."""
         if self.life is None:
             return time.monotonic()
         return time.monotonic() - max(0.0, time.time() - self.life[1] / 1e9)
@@ -251,8 +251,8 @@ class Registration:
         return self._server.sent_at
 
     def compare(self, kubelet: Ids, *, begun: float) -> None:
-        """Compares what the kubelet has with our list. A name that another plugin serves is left to it. A name that
-        nobody serves is registered again.
+        """Compares what the kubelet has with our list. If another plugin serves the name, that plugin keeps it. If
+        nobody serves the name, it is registered again.
         """
         server = self._server
         told = server.streams > 0 and self._life == self._directory.life

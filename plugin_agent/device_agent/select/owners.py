@@ -42,7 +42,7 @@ class Owners:
         self._groups: set[tuple[str, str]] = set()
 
     def take(self, find: FoundDevice, owner: Owner) -> Owner | None:
-        """Takes the find's hardware, or gives the earlier owner of any of it."""
+        """Takes the find's hardware. If an earlier find has any of it, takes nothing and returns that owner."""
         paths, nodes = self._paths(find, owner), find.own_nodes
         for path in paths:
             for earlier in self._related(path, owner):

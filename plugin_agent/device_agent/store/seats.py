@@ -121,7 +121,7 @@ class Seats:
         return True
 
     def _take(self, wanted: Locks) -> bool:
-        """Takes all of these locks, or none. Locks that are held in the stronger way stay as they are."""
+        """Takes all of these locks, or none. Locks that are already exclusive stay exclusive."""
         before: dict[str, bool | None] = {}
         for name, exclusive in wanted.items():
             file, byte = self._at(name)
@@ -143,7 +143,7 @@ class Seats:
             file.lock(byte, exclusive=was)
 
     def _free_others(self, keep: Mapping[str, bool]) -> None:
-        """Frees what is not in `keep`, and weakens what is held in a stronger way."""
+        """Frees what is not in `keep`. Makes exclusive locks shared if `keep` has them as shared."""
         places = {place(name): exclusive for name, exclusive in keep.items()}
         for number, file in self._files.items():
             for byte, has in tuple(file.held.items()):
