@@ -1,9 +1,9 @@
 """Decides which pool gets a new configuration now, and which pool waits for another one. Pure.
 
-A generation goes to the pools one after the other, in the order of the spec. The next pool gets it when all settled
-nodes of the pool before it have it, and none of that pool's resources has lost all its devices. So the first pool is
-the canary. Which generation a pool has, and which of its resources had devices before, is in annotations of its
-objects: a restart of the operator forgets nothing.
+A generation goes to the pools one after the other, in the order of the spec. The next pool gets it under two
+conditions: all settled nodes of the pool before have it, and no resource of that pool has lost all its devices. So the
+first pool is the canary. Annotations of a pool's objects say which generation it has, and which of its resources had
+devices before. So a restart of the operator forgets nothing.
 
 Labels of nodes act at once: a pool that waits already selects its nodes as the new spec says. Otherwise a node that
 moves between pools would have two agents, or the pools would wait for each other.

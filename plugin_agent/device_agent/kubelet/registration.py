@@ -1,9 +1,9 @@
 """Keeps each resource registered with the kubelet that runs now.
 
-It is level-triggered: whatever woke it, a resource is registered again unless all of these hold: our socket exists; the
-kubelet's socket is the one that we registered with; one device stream is open; the kubelet has our devices (looked at
-now and then). The order is the kubelet's: serve first, because it dials back inside Register; end the old stream before
-registering again. The kubelet never asks for a registration.
+The kubelet never asks for a registration. So each look checks four facts: our socket exists; the kubelet's socket is
+the one that we registered with; one device stream is open; the kubelet has our devices (asked at intervals). If a fact
+is missing, the resource is registered again. The kubelet sets the order. We serve first, because it dials back inside
+Register. We end the old stream before we register again.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Which entry owns which hardware. Pure.
 
-Two finds of different entries are the same hardware in two cases: their sysfs paths are equal or one is below the
-other, or they have a device node in common that is not shared by design. Within one entry, a source keeps its finds
+Two finds of different entries are the same hardware in two cases. Their sysfs paths are equal, or one is below the
+other. Or they have a device node in common that is not shared by design. Within one entry, a source keeps its finds
 apart itself: the own nodes of a find stop at the next object that the source reports.
 """
 

@@ -39,8 +39,8 @@ class KubeletView:
     `seen`: the grants in `usage` with the names of their pods, for the node store.
     `life`: the run of the kubelet whose record was read last.
     `suspected`: the run whose record was last looked at. Its record may be one that cannot be used.
-    `begun`: when the first such look began, or the first look at a record of that run that can be used. A List that was
-    asked for earlier says nothing about `missing`.
+    `begun`: when the first look at the record of that run began. If the record could not be used then, the first look
+    at a record that can be used counts. A List that was asked for earlier says nothing about `missing`.
     `started`: when the run `suspected` began.
     `missing`: grants of an earlier life that the record does not have. `usage.lost` has those whose pod still runs.
     `heard`: what other objects' agents knew when this agent started.

@@ -1,9 +1,9 @@
 """When an id may leave a list. Pure.
 
-An id that may be allocated must never be dropped: kubelets from 1.34 on dereference the missing entry, and crash
-(pkg/kubelet/cm/devicemanager: manager.go after Allocate, topology_hints.go after a restart). So an id leaves in two
-steps. First the kubelet is told that the id is Unhealthy. Later both a new List and the kubelet's record must show that
-the id is free (`usage`). Then it is dropped.
+An id that may be allocated must never be dropped. Otherwise kubelets from 1.34 on dereference the missing entry, and
+crash (pkg/kubelet/cm/devicemanager: manager.go after Allocate, topology_hints.go after a restart). So an id leaves in
+two steps. First the kubelet is told that the id is Unhealthy. Later both a new List and the kubelet's record must show
+that the id is free (`usage`). Then it is dropped.
 
 If the entry of a resource left the configuration, the resource goes as a whole when none of its ids is in use. This is
 safe, because the kubelet keeps the entries of a plugin that disconnects. A device that vanished may return. So it stays
