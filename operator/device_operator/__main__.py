@@ -33,6 +33,7 @@ Exit status: 0 ended by a signal or done; 1 a lost Lease, a missing permission, 
 
 Permissions that `run` needs:
     cluster            devicepluginconfigs list,watch; devicepluginconfigs/status patch;
+                       devicepluginconfigs/finalizers update;
                        nodedeviceinventories list,watch,delete; nodes list,watch
     its namespace      daemonsets list,watch,get,create,update,delete; configmaps list,watch,get,create,update,delete;
                        controllerrevisions list,watch,get,create,delete;

@@ -1,9 +1,10 @@
 """Writes rendered objects by update with resourceVersion, and repairs drift. A pass without changes needs no request.
 
-Server-side apply is not used: it never removes what others added to the spec. Drift means that the live spec differs
-from the result of a dry-run update with the rendered object. So both sides have the server's defaults and webhooks. The
-dry run is needed only when the rendered hash or the live version differs from the pair last found equal. Foreign
-labels, annotations, finalizers and owners stay, and so does the annotation of `kubectl rollout restart`.
+Server-side apply is not used: it never removes what others added to the spec. To find drift, a dry-run update with the
+rendered object is sent, and its result is compared with the live object. So both sides have the server's defaults and
+the changes of webhooks. Without a new rendered hash or a new live version, no dry run is needed: the two were equal
+before. Labels, annotations, finalizers and owners of others stay. The annotation of `kubectl rollout restart` stays
+too.
 """
 
 import copy
@@ -34,7 +35,7 @@ class _Equal:
 
 
 class Applier:
-    """Remembers for each object the state last found equal. After a restart it compares each object once."""
+    """Remembers when each object was last equal to what was rendered. After a restart it compares each object once."""
 
     def __init__(self, client: Client, *, namespace: str) -> None:
         self._client = client

@@ -77,7 +77,7 @@ class Cleaner:
     async def _clean_inventories(self, ref: ConfigRef, assigned: Assignment) -> None:
         """Deletes inventories whose node was gone or in no pool for the whole grace, and has no agent pod.
 
-        That of a node which still exists, and where pods hold devices by its last report, is kept: without it the
+        An inventory is kept if its node still exists, and pods held devices there by its last report. Without it the
         status could not say NodesLost.
 
         After a restart of this process the start of the grace is unknown. An agent writes every ten minutes, so the

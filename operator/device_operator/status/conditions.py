@@ -225,8 +225,8 @@ def with_times(
 ) -> tuple[ConfigCondition, ...]:
     """Conditions in the form of the API. The time of the last transition changes only with the status.
 
-    After a rejected edit Progressing and Ready are about the generation in force, so they name that one: `kubectl wait`
-    for the edit then does not return.
+    After a rejected edit Progressing and Ready are about the generation in force, so they name that generation. So
+    `kubectl wait` for the edit does not return.
     """
     in_force = standing.in_force.generation if standing.in_force else standing.generation
     conditions = []

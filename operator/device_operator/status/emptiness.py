@@ -1,6 +1,6 @@
 """What is missing although the spec asks for it: resources without devices, pools without nodes, lost nodes. Pure.
 
-What the spec says may be empty is never missing.
+A resource or pool with `mayBeEmpty` is never missing.
 """
 
 import difflib

@@ -1,4 +1,4 @@
-"""Everything that is not as wanted with a DevicePluginConfig: the condition Degraded and its one word have it. Pure."""
+"""All problems of a DevicePluginConfig, for its condition Degraded and its one word. Pure."""
 
 from collections import Counter
 from typing import Final
@@ -50,12 +50,12 @@ def faults(situation: Situation) -> list[Fault]:
 
 
 def told_elsewhere(situation: Situation) -> set[str]:
-    """Reasons of nodes that a fault of the whole object has already."""
+    """Reasons of nodes that a fault of the whole object already reports."""
     return {*_DEVICES.values(), *(o.reason for o in situation.overlaps if o.reported)}
 
 
 def halted(situation: Situation) -> str:
-    """Why the new spec does not reach all pools, and how to go on; '' if it does, or nothing is changed anyway."""
+    """Why the new spec does not reach all pools, and how to go on; '' if it does, or the object is paused."""
     rollout, spec = situation.rollout, situation.spec
     if rollout is None or not rollout.halted or spec is None or spec.paused:
         return ""

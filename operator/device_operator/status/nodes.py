@@ -177,7 +177,7 @@ class _Reporter:
         )
 
     def _with_conflict(self, node: NodeView, diagnosis: Diagnosis) -> Diagnosis:
-        """The conflict of the node instead, where it explains the diagnosis."""
+        """The diagnosis, or the conflict of the node if that explains the diagnosis."""
         conflict = self._conflicts.get(node.name)
         if conflict is None:
             return diagnosis

@@ -14,16 +14,16 @@ from device_operator.spec.wording import clip, count, name_nodes
 from device_operator.status.observed import InventoryView
 
 MAX_NAMED: Final = 5
-"""Devices of one reason that get an Event each in one pass."""
+"""Up to so many devices with one reason get an Event each in one pass."""
 _MAX_TEXT: Final = 1024
-"""The API server accepts no longer message of an Event."""
+"""Characters of a message. The API server refuses longer ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
     """An Event to write. `type`: Normal or Warning. `key`: notices with equal keys are written once.
 
-    `kind`: each kind of transition has a budget of its own (`EventWriter`).
+    `kind`: each kind of transition has its own budget of Events (`EventWriter`).
     """
 
     type: str
@@ -41,16 +41,16 @@ _TOLD: Final[Mapping[tuple[str, ConditionStatus], tuple[str, EventReason | None]
     (ConditionType.READY, ConditionStatus.TRUE): ("Normal", EventReason.READY),
     (ConditionType.READY, ConditionStatus.FALSE): ("Warning", EventReason.NOT_READY),
 }
-"""Type and reason of the Event for a condition and its status; None: the reason of the condition."""
+"""(condition, new status) -> (type, reason) of the Event. Reason None: the Event has the reason of the condition."""
 _TOLD_AFTER: Final[Mapping[tuple[str, ConditionStatus | None, ConditionStatus], tuple[str, EventReason]]] = {
     (ConditionType.PROGRESSING, ConditionStatus.TRUE, ConditionStatus.FALSE): ("Normal", EventReason.UPDATED),
     (ConditionType.DEGRADED, ConditionStatus.TRUE, ConditionStatus.FALSE): ("Normal", EventReason.RECOVERED),
 }
-"""The same for a change from one status to another."""
+"""(condition, status before, new status) -> (type, reason) of the Event. This table comes before `_TOLD`."""
 
 
 def transitions(old: ConfigStatus, new: ConfigStatus) -> tuple[Notice, ...]:
-    """Events for the conditions that changed between two statuses, and for each newly rejected edit."""
+    """Events for the conditions that differ between two statuses, and for each edit that is newly rejected."""
     before, notices = old.by_type, []
     for kind, condition in new.by_type.items():
         status, earlier = condition.status, before.get(kind)
@@ -76,8 +76,9 @@ def transitions(old: ConfigStatus, new: ConfigStatus) -> tuple[Notice, ...]:
 
 
 def _needs_none(condition: ConfigCondition, *, earlier: ConfigCondition | None, new: ConfigStatus) -> bool:
-    """Whether another Event already says it. Degraded has an Event for a halted rollout; Accepted and Ready have Events
-    for a new object.
+    """Whether the change gets no Event, because another Event says enough.
+
+    For a halted rollout that is the Event of Degraded. For a new object it is the Event of Accepted or of Ready.
     """
     if condition.type == ConditionType.PROGRESSING:
         return earlier is None or condition.reason == ConditionReason.HALTED
@@ -90,9 +91,11 @@ def _needs_none(condition: ConfigCondition, *, earlier: ConfigCondition | None, 
 def health_transitions(old: Iterable[InventoryView], new: Iterable[InventoryView]) -> tuple[Notice, ...]:
     """Events for the devices whose health changed between two observations of an object's inventories.
 
-    Up to `MAX_NAMED` devices of one reason get an Event each; more of them share one. Devices that are withheld by
-    plan, or offered again after that, share one Normal Event. A device that is seen for the first time gets an Event if
-    it is Unhealthy. A device that is no longer listed gets none: the list may be incomplete.
+    Up to `MAX_NAMED` devices with one reason get an Event each. If there are more, they share one Event. A device that
+    is seen for the first time gets an Event only if it is Unhealthy. A device that is no longer listed gets none: the
+    list may be incomplete.
+
+    One Normal Event is about all devices that are now withheld by plan, or offered again.
     """
     groups: defaultdict[tuple[DeviceHealth, str], list[_Change]] = defaultdict(list)
     planned: list[_Change] = []
@@ -106,10 +109,11 @@ def health_transitions(old: Iterable[InventoryView], new: Iterable[InventoryView
 
 
 def stale_grants(old: Iterable[InventoryView], new: Iterable[InventoryView]) -> tuple[Notice, ...]:
-    """Events for the pods whose device node has become that of other hardware, or is gone, between two observations.
+    """Events for pods whose device node is gone or now belongs to other hardware, if that is new.
 
-    A grant gets one Event, when its pod is known, whatever lies at its path later. Up to `MAX_NAMED` grants get an
-    Event each; more of them share one.
+    `old`, `new`: two observations of an object's inventories. A grant gets its Event when its pod is known. It gets no
+    second Event if the node changes again. Up to `MAX_NAMED` grants get an Event each. If there are more, they share
+    one Event.
     """
     found = [change for change in _changes(old, new) if change.newly_stale]
     reason = EventReason.STALE_GRANT
@@ -122,7 +126,7 @@ def stale_grants(old: Iterable[InventoryView], new: Iterable[InventoryView]) -> 
 
 
 def _changes(old: Iterable[InventoryView], new: Iterable[InventoryView]) -> Iterator["_Change"]:
-    """The devices of the inventories that differ. An inventory without a status is skipped."""
+    """All devices of the inventories that changed. An inventory without a status is skipped."""
     before = {inventory.name: inventory for inventory in old}
     for inventory in new:
         earlier = before.get(inventory.name)
@@ -135,7 +139,7 @@ def _changes(old: Iterable[InventoryView], new: Iterable[InventoryView]) -> Iter
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """A device now and before; `was` None: it was not listed."""
+    """A device of an inventory that changed. `was`: the device before; None: it was not listed."""
 
     node: str
     device: InventoryDevice
@@ -143,7 +147,7 @@ class _Change:
 
     @property
     def planned(self) -> bool:
-        """Whether its `withheld` has changed, and its health has not."""
+        """Whether its `withheld` changed and its health did not."""
         return self.device.withheld != (self.was.withheld if self.was is not None else "") and not self.told
 
     @property
@@ -154,26 +158,26 @@ class _Change:
 
     @property
     def cause(self) -> str:
-        """The reason; of a device that is Healthy again, the reason that it had."""
+        """The device's reason. If it is Healthy again: the reason that it had before."""
         if self.device.health is DeviceHealth.HEALTHY and self.was is not None:
             return self.was.reason
         return self.device.reason
 
     @property
     def key(self) -> str:
-        """It has `since`, so that a restarted operator writes no Event twice."""
+        """The key of its Event. It contains `since`, so an operator that restarts does not write the Event again."""
         device = self.device
         return f"{self.node}/{device.resource}/{device.id}/{device.health}{device.withheld}/{device.since}"
 
     @property
     def newly_stale(self) -> bool:
-        """Whether a pod that is known has a wrong device node, and had no Event about it yet."""
+        """Whether a known pod has a wrong device node, and no Event has said so yet."""
         if not _names_stale(self.device):
             return False
         if self.was is None or not _names_stale(self.was):
             return True
         before, now = _pods(self.was), _pods(self.device)
-        return bool(before and now) and before != now  # a full inventory leaves holders out
+        return bool(before and now) and before != now  # a full inventory lists no holders
 
     @property
     def grant_key(self) -> str:
@@ -181,7 +185,7 @@ class _Change:
         return f"{self.node}/{device.resource}/{device.id}/{device.stale_grant}"
 
     def stale_text(self, room: int) -> str:
-        """In at most `room` characters: what is wrong, where, and what to do, which is never cut off."""
+        """What is wrong, where, and what to do, in at most `room` characters. What to do is never cut off."""
         device, cure = self.device, ": delete the pod; the new one gets what is there"
         text = f"{device.resource} {device.id} on node {self.node}: {device.stale_grant}"
         return clip(text, room - len(cure)) + cure
@@ -208,7 +212,7 @@ def _told(health: DeviceHealth, cause: str, changes: list[_Change]) -> Iterable[
     first = ", ".join(f"{c.device.resource} {c.device.id}" for c in changes[:MAX_NAMED])
     text = f"{len(changes)} devices are {health}{' again' if healthy else f': {cause}'} on "
     text += f"{name_nodes(c.node for c in changes)}: {first} and {len(changes) - MAX_NAMED} others"
-    # a kind of its own: many at once must not use up what single devices need
+    # its own kind: an Event about many devices must not use up the budget of single devices
     yield Notice(kind, reason, clip(text, _MAX_TEXT), _key(changes), f"{reason}/{cause}/many")
 
 

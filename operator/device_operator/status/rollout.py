@@ -1,9 +1,9 @@
 """Decides which pool gets a new configuration now, and which pool waits for another one. Pure.
 
-A generation goes to the pools one after the other, in the order of the spec. The next pool gets it when all settled
-nodes of the pool before it have it, and none of that pool's resources has lost all its devices. So the first pool is
-the canary. Which generation a pool has, and which of its resources had devices before, is in annotations of its
-objects: a restart of the operator forgets nothing.
+A generation goes to the pools one after the other, in the order of the spec. The next pool gets it under two
+conditions: all settled nodes of the pool before have it, and no resource of that pool has lost all its devices. So the
+first pool is the canary. Annotations of a pool's objects say which generation it has, and which of its resources had
+devices before. So a restart of the operator forgets nothing.
 
 Labels of nodes act at once: a pool that waits already selects its nodes as the new spec says. Otherwise a node that
 moves between pools would have two agents, or the pools would wait for each other.
@@ -74,7 +74,10 @@ class Rollout:
 
 
 def live_pool(configmap: Mapping[str, str] | None, daemonset: Mapping[str, str] | None) -> LivePool:
-    """From the annotations of the two objects; None: it is gone. The ConfigMap is written first, so it counts."""
+    """A pool by the annotations of its two objects; None: the object is gone.
+
+    If both exist, the ConfigMap says where the pool is, because it is written first.
+    """
     first, second = configmap or daemonset or {}, daemonset or {}
     return LivePool(
         Turn(
@@ -88,7 +91,7 @@ def live_pool(configmap: Mapping[str, str] | None, daemonset: Mapping[str, str] 
 
 @dataclass(frozen=True, slots=True)
 class _Unfinished:
-    """A pool that has the new spec and is not done. `why`: it will not finish without an admin."""
+    """A pool that has the new spec and is not done. `why`: why it will not finish without an admin, or ''."""
 
     pool: str
     changed: int
@@ -158,7 +161,8 @@ def _had(
 ) -> frozenset[str]:
     """The entries that must not lose all their devices.
 
-    If an edit follows while an earlier one has not reached all pools, what was there before the earlier one counts too.
+    An edit may follow while an earlier one has not reached all pools. Then the entries from before the earlier edit
+    count too.
     """
     if present is None:
         return frozenset()
@@ -170,7 +174,10 @@ def _had(
 
 
 def _unfinished(pool: PoolView, nodes: Sequence[NodeReport], turn: Turn) -> str | None:
-    """None: the next pool may follow. Else why it never may without an admin, or '' if waiting may be enough."""
+    """Whether the pool holds up the next one. None: it does not.
+
+    '': it does, and waiting may be enough. Any other text: it does until an admin acts; the text says why.
+    """
     counted = [r for r in nodes if r.settled] or [r for r in nodes if r.young]
     counted = [r for r in counted if r.reason != NodeReason.TAINTED]  # no agent is wanted there
     if refusing := [r for r in counted if r.reason == NodeReason.CONFIG_ERROR]:
@@ -183,7 +190,7 @@ def _unfinished(pool: PoolView, nodes: Sequence[NodeReport], turn: Turn) -> str 
 
 
 def _with_devices(nodes: Iterable[NodeReport]) -> frozenset[str]:
-    """The entries with a device that is not broken, offered or not. One that is draining was taken away."""
+    """The entries with a device that is not broken, withheld or not. Draining ones do not count: an edit took them."""
     found: set[str] = set()
     for status in (r.inventory.status for r in nodes if r.inventory and r.inventory.status):
         found |= _entries(status)

@@ -23,7 +23,7 @@ MAX_GROUPS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something that is not as wanted. `reason`: a word of `ConditionReason`, or a node's. `text`: what, where, and
+    """A problem. `reason`: a word of `ConditionReason`, or a node's. `text`: what, where, and
     what to do.
     """
 

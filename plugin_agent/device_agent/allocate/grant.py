@@ -3,8 +3,8 @@
 The kubelet keeps each answer in its own record, and uses it at every start of the container. So an agent that starts
 later, with another configuration or of another object, reads there what a pod really has (`kubelet/checkpoint.py`).
 The text is one annotation for each resource. With a key common to all resources the kubelet would log a conflict
-(pkg/kubelet/cm/devicemanager/pod_devices.go, deviceRunContainerOptions). It reaches the container runtime's metadata;
-pods cannot read it.
+(pkg/kubelet/cm/devicemanager/pod_devices.go, deviceRunContainerOptions). The container runtime keeps the annotation as
+metadata; pods cannot read it.
 """
 
 import hashlib
@@ -140,7 +140,7 @@ class NoteWriter:
 
 
 def read_note(text: str) -> GrantNote | None:
-    """The content of an annotation's value. None: it is none of ours, or of a version that this agent cannot read."""
+    """The content of an annotation's value. None: it is not ours, or this agent cannot read its version."""
     try:
         data: Any = json.loads(text)
         if not isinstance(data, dict) or data.get("version") != _VERSION:

@@ -12,7 +12,7 @@ from device_agent.contract.document import Clears, HealthRules
 from device_agent.contract.values import dataclass
 
 NO_ACTION: Final = "None"
-"""The driver's word for: no action is needed."""
+"""The value of `Check.action` if the driver asks for no action."""
 
 
 class Answer(StrEnum):
@@ -28,7 +28,7 @@ class Answer(StrEnum):
 class Check:
     """One look at one device. `cause` is CamelCase, `message` for an admin; of Unknown: why there is no answer.
 
-    `action`: what the driver says is to be done (NO_ACTION: nothing), '' where it has no word for it.
+    `action`: the action that the driver asks for (NO_ACTION: none), '' if the driver cannot name actions.
     `fresh` False: the answer is that of an earlier look, and has been counted.
     """
 
@@ -75,7 +75,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """What a source calls a fault: its label for such numbers and the number, as in `XID 79`."""
+    """A source's name for a fault: a label and a number, as in `XID 79`."""
 
     label: str
     number: str

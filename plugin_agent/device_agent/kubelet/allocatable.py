@@ -1,7 +1,7 @@
 """Asks what the kubelet could give out, to check it against what we have registered.
 
-The kubelet keeps one endpoint for each resource name, and the last plugin to register has it. Another plugin takes a
-name over without notice to the one before. When it goes, the name has 0 devices
+The kubelet keeps one endpoint for each resource name, and the last plugin to register has it. If another plugin
+takes a name over, the earlier plugin is not told. When the later plugin goes, the name has 0 devices
 (devicemanager/plugin/v1beta1/handler.go). PodResources' GetAllocatableResources names the healthy ids of each resource,
 and so shows who serves it.
 """
@@ -73,7 +73,7 @@ class Allocatable:
         return {resource: frozenset(those) for resource, those in ids.items()}
 
     async def watch(self, compared: Callable[[], Collection[Compared]]) -> None:
-        """Asks at intervals until cancelled, and hands each answer to all of them."""
+        """Asks at intervals until cancelled, and hands each answer to the registrations."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(self._settings.allocatable_poll)

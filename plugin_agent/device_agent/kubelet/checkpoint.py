@@ -60,7 +60,7 @@ def read(directory: Path) -> tuple[Grant, ...] | None:
     """All that the kubelet has given and not taken back; None when there is no file. It blocks on the disk.
 
     Raises:
-        RecordError: it cannot be read, or is of a form that is not known here.
+        RecordError: it cannot be read, or its form is not known here.
     """
     path = directory / FILE
     try:
@@ -79,7 +79,7 @@ def parse(raw: bytes) -> tuple[Grant, ...]:
     """The grants in the bytes of a record, in their order.
 
     Raises:
-        RecordError: the bytes are of a form that is not known here.
+        RecordError: the form of the bytes is not known here.
     """
     try:
         data: Any = json.loads(raw)
@@ -127,7 +127,7 @@ def _list(value: object) -> list[Any]:
 
 
 def _strings(answer: dp.ContainerAllocateResponse) -> Iterator[str]:
-    """All text of an answer but the paths of its nodes."""
+    """All text of an answer except the paths of its nodes."""
     yield from answer.envs.values()
     yield from answer.annotations.values()
     for mount in answer.mounts:

@@ -1,7 +1,7 @@
 """Keeps the device table informed of who holds what: PodResources, the kubelet's record, and doubts between the two.
 
-PodResources names the pods. The record says what each container was given. Neither is waited for long: devices are
-served with or without them.
+PodResources names the pods. The record says what each container was given. The agent waits only briefly for either:
+devices are served with or without them.
 """
 
 import asyncio

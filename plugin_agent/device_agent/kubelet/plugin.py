@@ -44,7 +44,7 @@ _Devices = tuple[Advertised, ...]
 
 
 def options(entry: Resource) -> dp.DevicePluginOptions:
-    """The answer to GetDevicePluginOptions: a preference is offered if a policy could make a difference.
+    """The answer to GetDevicePluginOptions. It offers a preference if a policy could make a difference.
 
     If each container gets one exclusive device, any free device is as good as another.
     """
@@ -185,7 +185,7 @@ class ResourceServer:
         self._wake()
 
     def resend(self) -> bool:
-        """Sends the whole list again, new or not. False: no stream is open."""
+        """Sends the whole list again, even if nothing is new. False: no stream is open."""
         self._again = self.streams > 0
         self._wake()
         return self._again
@@ -205,7 +205,8 @@ class ResourceServer:
         try:
             while not self._ending:
                 turn = self._turn
-                # if the resource is no longer offered, the kubelet keeps the last list: the server stops soon
+                # no list is sent once the resource is no longer offered: the server stops soon. Until then the kubelet
+                # keeps the last list
                 if self._table.ours(self.resource):
                     sent = await self._send(context, sent)
                 await turn.wait()

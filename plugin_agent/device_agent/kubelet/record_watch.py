@@ -1,7 +1,7 @@
 """Reads the kubelet's record whenever it changes, and when somebody asks.
 
-The kubelet replaces the file by a rename, which shows as a change of its directory. Reading is done in a thread with a
-deadline: whatever the disk does, devices are served. A problem is reported once, when it begins or changes.
+The kubelet replaces the file by a rename, which shows as a change of its directory. A thread reads the file, with a
+deadline. So devices are served even if the disk hangs. A problem is reported once, when it begins or changes.
 """
 
 import asyncio
@@ -63,14 +63,14 @@ class RecordWatch:
             self._directory.listen(self, None)
 
     async def of_this_life(self) -> None:
-        """Delivers the record that this kubelet began with, or why it cannot be used, unless that was done."""
+        """Delivers the record of this life of the kubelet, or why it cannot be used, if that is not done yet."""
         if self._directory.life != self._heard:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._settings.record_wait):
                     await self.look()
 
     async def look(self, *, again: bool = True) -> None:
-        """Delivers the record as it is now. `again`: also when it is the file that was read last."""
+        """Delivers the record as it is now. `again`: delivers it even if it is the same as the last time."""
         async with self._turn:
             begun, life = time.monotonic(), self._directory.life
             try:
@@ -101,7 +101,7 @@ class RecordWatch:
 
         Returns the file's stamp and its grants: the earlier tuple itself if nothing changed. (None, None): no file.
         """
-        # looked at before it is read: a file that was replaced meanwhile is read again
+        # the stamp is taken before the content is read: a file that is replaced in between is read again
         before, known = self._stamp, self._grants
         stamp = checkpoint.stamp(self._directory.path)
         if stamp is not None and stamp == before:
@@ -121,9 +121,9 @@ class RecordWatch:
 class Settling:
     """Finds out whether ids in doubt are free, and whether the record has ids of pods that ended.
 
-    The order is List, one of our lists sent again, the record two seconds later. List has the kubelet drop what ended
-    pods had, and each device list has it write its record (pkg/kubelet/cm/devicemanager/manager.go,
-    UpdateAllocatedDevices and genericDeviceUpdateCallback).
+    It asks List, sends one of our lists again, and reads the record two seconds later. The order matters: List makes
+    the kubelet drop what ended pods had, and each device list makes it write its record
+    (pkg/kubelet/cm/devicemanager/manager.go, UpdateAllocatedDevices and genericDeviceUpdateCallback).
     """
 
     def __init__(

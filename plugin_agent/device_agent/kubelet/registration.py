@@ -1,9 +1,9 @@
 """Keeps each resource registered with the kubelet that runs now.
 
-It is level-triggered: whatever woke it, a resource is registered again unless all of these hold: our socket exists; the
-kubelet's socket is the one that we registered with; one device stream is open; the kubelet has our devices (looked at
-now and then). The order is the kubelet's: serve first, because it dials back inside Register; end the old stream before
-registering again. The kubelet never asks for a registration.
+The kubelet never asks for a registration. So each look checks four facts: our socket exists; the kubelet's socket is
+the one that we registered with; one device stream is open; the kubelet has our devices (asked at intervals). If a fact
+is missing, the resource is registered again. The kubelet sets the order. We serve first, because it dials back inside
+Register. We end the old stream before we register again.
 """
 
 import asyncio
@@ -145,7 +145,7 @@ class KubeletDirectory:
 
     @property
     def started(self) -> float:
-        """When this life of the kubelet began, in monotonic seconds; now, where there is none."""
+        """When this life of the kubelet began, in monotonic seconds. The present time if no kubelet runs."""
         if self.life is None:
             return time.monotonic()
         return time.monotonic() - max(0.0, time.time() - self.life[1] / 1e9)
@@ -242,7 +242,7 @@ class Registration:
         self._wake.set()
 
     def resend(self) -> bool:
-        """Sends the whole list again, new or not. False: no stream is open."""
+        """Sends the whole list again, even if nothing is new. False: no stream is open."""
         return self._server.resend()
 
     @property
@@ -251,8 +251,8 @@ class Registration:
         return self._server.sent_at
 
     def compare(self, kubelet: Ids, *, begun: float) -> None:
-        """Compares what the kubelet has with our list. A name that another plugin serves is left to it. A name that
-        nobody serves is registered again.
+        """Compares what the kubelet has with our list. If another plugin serves the name, that plugin keeps it. If
+        nobody serves the name, it is registered again.
         """
         server = self._server
         told = server.streams > 0 and self._life == self._directory.life

@@ -61,7 +61,7 @@ class ServedNames:
                 self._registrations[name].look()  # its options may have changed
 
     def resend(self) -> None:
-        """Has one list sent again, whichever: the kubelet writes its record after each."""
+        """Sends any one of the lists again: the kubelet writes its record after each list."""
         for registration in self._registrations.values():
             if registration.resend():
                 return

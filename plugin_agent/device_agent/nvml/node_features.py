@@ -5,8 +5,9 @@ NFD's worker reads all files of one directory on the node and turns their lines 
 still work (k8s-device-plugin, docs/gpu-feature-discovery).
 
 The agent's pod may be deleted for good. So each file has an expiry time, one hour ahead, and the agent renews it every
-15 minutes. The agent keeps the file while the driver does not answer: the GPUs are still the same. It removes the file
-when the driver answers and has no GPU.
+15 minutes. While the driver does not answer, the agent leaves the file as it is and does not renew it. So the labels
+outlast a short failure of the driver and end after a long one. If the driver answers and has no GPU, the agent removes
+the file.
 
 An agent that ends keeps the file too, because in a rollout the next agent starts within seconds. Without the labels,
 DaemonSets that select nodes by them would lose their pods.

@@ -41,7 +41,7 @@ class Orders:
     generation: int = 0
 
     def older_than(self, other: "Orders") -> bool:
-        """Whether a cache has answered that had not seen the latest spec yet."""
+        """Whether these orders came from a cache that had not seen the latest spec yet."""
         return self.uid == other.uid and self.generation < other.generation
 
 
@@ -112,11 +112,14 @@ def _orders(inventory: Any) -> Orders:
 
 
 class Reporter:
-    """Writes the inventory for as long as it runs. `build`: the status of now.
+    """Writes the inventory for as long as it runs.
 
-    `ordered` gets what admins have written, from each answer and from reads between. `cordoned`: the cordons of an
-    inventory that is created anew. `others`: DevicePluginConfigs whose cordons count here too; `deleted` gets those
-    whose inventory of this node was not there in `_LOOKS` reads: one that was deleted by hand comes back sooner.
+    `build`: gives the present status.
+    `ordered`: gets what admins have written. It comes with each answer to a write, and from reads in between.
+    `cordoned`: gives the cordons for an inventory that has to be created again.
+    `others`: gives the other DevicePluginConfigs whose cordons count here.
+    `deleted`: gets those of `others` whose inventory of this node was missing in `_LOOKS` reads in a row. Fewer reads
+    would not be enough: an inventory that was deleted by hand is soon created again.
     """
 
     def __init__(
@@ -178,10 +181,7 @@ class Reporter:
                     await self._changed.wait()
 
     async def _read(self) -> None:
-        """Reads what admins have written. The inventory that was written is still true.
-
-        If it was deleted, it is written at once.
-        """
+        """Reads what admins have written. If somebody deleted the inventory, it is written again at once."""
         self._read_at = time.monotonic()
         try:
             orders = await self._worker.call(
@@ -215,7 +215,7 @@ class Reporter:
         self._deleted(frozenset(config for config, reads in self._absent.items() if reads >= _LOOKS))
 
     async def _write(self, status: InventoryStatus) -> float:
-        """Seconds until the next write may come."""
+        """Writes the status. Returns the seconds until the next write may come."""
         body, cordoned = patch(status, heartbeat=time.time()), self._cordoned()
         try:
             orders = await self._worker.call(

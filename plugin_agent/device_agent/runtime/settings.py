@@ -52,7 +52,7 @@ class Settings:
     holders_poll_min: float = 10.0
     holders_poll_max: float = 30.0
     holders_soon: float = 1.0
-    """List is asked this long after an Allocate, and a few more times until the id appears."""
+    """List is asked this long after an Allocate, and a few times at this pace when answers begin to fail."""
     holders_deadline: float = 5.0
     holders_backoff: float = 30.0
     """Pause after RESOURCE_EXHAUSTED: all clients of the node share the rate limit."""

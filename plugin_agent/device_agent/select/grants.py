@@ -38,8 +38,8 @@ class UnusableDeviceError(AgentError):
 def render(inject: Inject, members: Sequence[FoundDevice], *, dev: DeviceNodes) -> tuple[Grants, Problem | None]:
     """The grants of a unit, and the problem that makes it unhealthy: (reason, message), or None.
 
-    Values are rendered for each member; equal ones are kept once. A member without an attribute is skipped if another
-    member has it. `dev` is asked for companions and mounts alone.
+    Values are rendered for each member, and equal values are kept once. A member that lacks an attribute is skipped if
+    another member has it. `dev` is asked about companions and mounts only.
 
     Raises:
         UnusableDeviceError: all members lack an attribute, or a value is not allowed in a path.

@@ -1,7 +1,7 @@
 """Which entry owns which hardware. Pure.
 
-Two finds of different entries are the same hardware in two cases: their sysfs paths are equal or one is below the
-other, or they have a device node in common that is not shared by design. Within one entry, a source keeps its finds
+Two finds of different entries are the same hardware in two cases. Their sysfs paths are equal, or one is below the
+other. Or they have a device node in common that is not shared by design. Within one entry, a source keeps its finds
 apart itself: the own nodes of a find stop at the next object that the source reports.
 """
 
@@ -42,7 +42,7 @@ class Owners:
         self._groups: set[tuple[str, str]] = set()
 
     def take(self, find: FoundDevice, owner: Owner) -> Owner | None:
-        """Takes the find's hardware, or gives the earlier owner of any of it."""
+        """Takes the find's hardware. If an earlier find has any of it, takes nothing and returns that owner."""
         paths, nodes = self._paths(find, owner), find.own_nodes
         for path in paths:
             for earlier in self._related(path, owner):

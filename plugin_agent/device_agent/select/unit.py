@@ -51,7 +51,7 @@ class Unit:
     members' sysfs paths, sorted; source and name for a member without a path. `problem`: (reason, message) that makes
     it Unhealthy, such as CompanionMissing. `unfit`: which of the entry's `health.unhealthyWhen` it matches, for an
     admin, or ''. `parts`: the names that its driver uses in news of faults: physical devices, and parts of them as
-    paths. `own_nodes`: those of `nodes` that no other device has by design, path -> number such as `char/4:64`, ''
+    paths. `own_nodes`: those of `nodes` that belong to this device alone, path -> number such as `char/4:64`, ''
     where it has none.
     """
 

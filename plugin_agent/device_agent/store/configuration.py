@@ -1,6 +1,6 @@
 """Which configuration is in force: the mounted one if it is usable, else the last usable one, kept on the node.
 
-A ConfigMap is mounted as a directory whose `..data` link is swapped, so it is the file's directory that changes. A
+A ConfigMap is mounted as a directory whose `..data` link is swapped, so the change shows in the file's directory. A
 configuration that is unusable changes only the error that the inventory shows.
 """
 

@@ -119,7 +119,7 @@ class Keeper(Generic[T]):
         self._wake.set()
 
     async def run(self) -> None:
-        """Reads what is still unread, writes what is new, and again what somebody removed, until cancelled."""
+        """Until cancelled: reads what is still unread, writes what is new, writes again what somebody removed."""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._settings.store_look):

@@ -55,7 +55,10 @@ def of_name(resource: str) -> str:
 
 
 def of_device(hardware: Iterable[str]) -> Locks:
-    """The locks of one device. All agents take them in the same order, so no two wait for each other."""
+    """The locks of one device. No agent waits for a lock: it gives back what it got, and tries again later.
+
+    All agents take the locks in the same order. So if two want the same device at once, one of them gets it.
+    """
     locks: dict[str, bool] = {}
     for path in hardware:
         locks[path] = True

@@ -57,7 +57,7 @@ class OtherFiles(Generic[T]):
 
 
 def boot_id(proc: Path) -> str:
-    """The node's boot id: of a captured tree the captured one; '' if none can be read."""
+    """The node's boot id, or that in a captured tree; '' if none can be read."""
     for root in (proc, Path("/proc")):
         with suppress(OSError):
             return (root / _BOOT_ID).read_text().strip()

@@ -1,4 +1,4 @@
-"""Serves a node only where this agent has the locks for it (`seats`), whatever the disk does.
+"""Gets the locks for what this agent serves on its node (`seats`), and copes with a disk that fails.
 
 - Before anything else the agent takes its object's seat. While another agent has it, this one waits.
 - Before a scan's devices are offered, their locks are taken. What another agent has is reported to the table, and tried
@@ -88,7 +88,7 @@ class Seating:
 
     @contextlib.asynccontextmanager
     async def secured(self, wanted: Wanted) -> AsyncIterator[None]:
-        """Takes the locks for what is about to be offered. Offer it inside: the locks are not looked at meanwhile."""
+        """Takes the locks for what is about to be offered. Offer it inside: `run` waits meanwhile."""
         async with self._turn:
             await self._hold(wanted)
             yield
@@ -116,7 +116,7 @@ class Seating:
         return self._settings.store_retry if self.problem or not self._announced else None
 
     async def _announce(self) -> bool:
-        """Whether it is written. Without the note, others do not know the object's name."""
+        """Writes the note with the object's name, for others. Returns whether it is written."""
         try:
             await self._writer.call(self._seats.announce, seconds=self._settings.store_wait)
         except (TimeoutError, WorkerBusyError, OSError) as error:

@@ -27,8 +27,8 @@ class Section(Generic[T]):
 
     `what`: the items, for messages. `forgotten`: what may happen without them, for messages. `until_reboot`: a file of
     another boot holds nothing. `others_at_start`: files of other objects are read at the start. `shared`: (field,
-    value) of the items that other objects' agents read; None: all. `max_others`: the most files of other objects that
-    are read; the newest ones.
+    value) of the items that other objects' agents read; None: all. `max_others`: at most so many files of other objects
+    are read, the newest ones.
     """
 
     name: str

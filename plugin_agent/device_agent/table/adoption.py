@@ -1,4 +1,4 @@
-"""Makes devices of ids that the kubelet shows in use and that no list has. Pure.
+"""Makes devices for ids that the kubelet shows in use and that no list has. Pure.
 
 An earlier process of this object, or another object's agent, gave these ids out. The note in the kubelet's record says
 which hardware an id was. Without a note only the id is known.
@@ -28,7 +28,7 @@ class Adopted:
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
-    """What decides. `of_name`: resource name -> the entry behind it, if it ever had one; `entries`: those in force."""
+    """The input. `of_name`: resource name -> the entry behind it, if it ever had one; `entries`: those in force."""
 
     grants: Grants
     of_name: Mapping[str, Resource]

@@ -18,7 +18,7 @@ _AFTER: Final = "offered here when that agent has let it go"
 
 
 def wanted(devices: Mapping[Key, Device]) -> Wanted:
-    """What the lists have, with what is on its way out of them. Observed devices need no lock on their hardware."""
+    """What the lists have, including ids on their way out. Observed devices need no lock on their hardware."""
     return Wanted(
         names=frozenset(name for name, _ in devices),
         devices={key: device.unit.hardware for key, device in devices.items() if device.exclusive},
@@ -38,9 +38,9 @@ def wanted_soon(now: Wanted, units: Mapping[Key, Unit], entries: Mapping[str, Re
 
 @dataclass(frozen=True, slots=True)
 class Contention:
-    """What other live agents have of this agent's lists.
+    """What other live agents serve of the names and devices in this agent's lists.
 
-    `before`: names that they had before this change. This agent has sent the kubelet no list of them.
+    `before`: names that they served already before the last change. This agent has sent the kubelet no list of these.
     """
 
     taken: Taken = NOTHING
@@ -56,8 +56,9 @@ class Contention:
         return self.of_name(key[0]) or hardware
 
     def not_listed(self, ids: Mapping[Key, Ids], must_list: Callable[[str, str], bool]) -> frozenset[Key]:
-        """Devices that another agent lists, maybe under the same id. `must_list`: whether the kubelet has an id from
-        here.
+        """Devices that must not be listed here: another agent lists them, maybe under the same id.
+
+        `must_list`: whether an id must stay listed, because the kubelet has it from here.
         """
         here = (key for key in self.taken.devices if key in ids)
         return frozenset(

@@ -1,12 +1,12 @@
 """What admins withhold from new pods, as Node.spec.unschedulable does for a node. Pure.
 
 A cordon names a device of this node (`spec.cordoned` of the inventory) or an attribute (`spec.cordon` of the
-DevicePluginConfig). It is of the hardware: all units that share it are withheld, under every name and of every object.
-So a cordon keeps the sysfs paths that its id meant. They count when the id changes, and the agents of other objects
-read them in the node store.
+DevicePluginConfig). It applies to the hardware: all units that share the hardware are withheld, under every name and
+of every object. So a cordon keeps the sysfs paths of the device that its id meant. These paths still count when the id
+changes. The agents of other objects read them in the node store.
 
-The id of a Stable device follows its hardware, so its paths are looked up anew. A Volatile id may come to another
-device: then the paths that are known count as long as they are there.
+The id of a Stable device follows its hardware, so its paths are looked up anew. A Volatile id may move to another
+device. So its first paths count as long as the node has one of them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -60,7 +60,7 @@ class Cordons:
     `own`: of this object's inventory. `rules`: of its configuration; `ruled`: what these match. `others`: what other
     objects' agents keep. `kept_before`: a file of this object, or of an earlier one of its name, has been read.
     `told`: this process has read the inventory, so what an earlier process kept no longer counts.
-    `deleted`: other objects that have no inventory of this node any more; their cordons count no longer.
+    `deleted`: other objects that have no inventory of this node any more; their cordons no longer count.
     """
 
     config: str = ""
@@ -92,15 +92,16 @@ class Cordons:
         return self if self.told and own == self.own else replace(self, own=own, told=True)
 
     def restored(self, kept: Iterable[Cordon]) -> "Cordons":
-        """With what an earlier process of this object kept, until the inventory is read."""
+        """The cordons that an earlier process of this object kept. They count until the inventory is read."""
         kept = tuple(kept)
         own = tuple(replace(cordon, config=self.config) for cordon in kept if cordon.id and not cordon.by_rule)
         return self if self.told or not kept else replace(self, own=own, kept_before=True)
 
     def learnt(self, others: Iterable[Cordon]) -> "Cordons":
-        """With what other objects' agents keep, the file written last at the end.
+        """With the cordons that other objects' agents keep; those of the file written last come last.
 
-        An earlier object of the same name is this one, made anew.
+        The object may have been deleted and created again. Then it takes over the cordons of the earlier object of its
+        name, once, if the inventory has not been read yet.
         """
         others = _latest(others)
         theirs = tuple(cordon for cordon in others if cordon.config != self.config)
@@ -113,7 +114,7 @@ class Cordons:
         return tuple(sorted({cordon.config for cordon in self.others}))
 
     def without(self, deleted: frozenset[str]) -> "Cordons":
-        """After a look for the inventories of `objects`."""
+        """With those of `objects` that were deleted. Their cordons no longer count."""
         return self if deleted == self.deleted else replace(self, deleted=deleted)
 
     def ruled_by(self, rules: tuple[CordonRule, ...]) -> "Cordons":
@@ -121,7 +122,7 @@ class Cordons:
         return self if rules == self.rules else replace(self, rules=rules)
 
     def resolved(self, devices: Mapping[Key, Device]) -> "Cordons":
-        """With the hardware that ids and rules mean, by the devices that are listed now."""
+        """With the hardware that the ids and rules mean, as the devices listed now show it."""
         if not (self.own or self.rules or self.ruled):
             return self
         units = [device.unit for device in devices.values()]

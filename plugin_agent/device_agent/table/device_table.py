@@ -20,10 +20,10 @@ module beside it:
 
 Each event that may change a list ends in `_settle`, which goes through them in this order.
 
-ListAndWatch shows in `lists`, in `granting`, in the event `told`, and in the rules that use `lists.Ids`: presence,
-retention, adoption, holdings, contention, gone and offering. Another way of serving would read devices and standings
-directly, but needs its own rule for retention: while its entry is in the configuration, a device leaves the table only
-after `told`, which only `kubelet.plugin` calls.
+These parts depend on how ListAndWatch works: `lists`, `granting`, the event `told`, and the rules that use `lists.Ids`.
+Those rules are presence, retention, adoption, holdings, contention, gone and offering. Another way of serving would
+read devices and standings directly. It needs its own rule for retention: while its entry is in the configuration, a
+device leaves the table only after `told`. Only `kubelet.plugin` calls `told`.
 
 CONTRIBUTING.md has a glossary: object, find, unit, part, List, record, note, grant, holder, told, settled and others.
 """
@@ -104,7 +104,7 @@ class DeviceTable(TableAnswers):
         return self._settle(now=now, wall=wall)
 
     def restore_grants(self, seen: Iterable[SeenGrant], *, now: float, wall: datetime) -> frozenset[str]:
-        """What an earlier process of this object has seen in the kubelet's record. It counts until that is read."""
+        """Grants that an earlier process of this object saw in the kubelet's record. They count until that is read."""
         self._view = self._view.restored(seen)
         return self._settle(now=now, wall=wall)
 
@@ -154,23 +154,24 @@ class DeviceTable(TableAnswers):
         return self._settle(now=now, wall=wall)
 
     def restore_cordons(self, kept: Iterable[Cordon], *, now: float, wall: datetime) -> frozenset[str]:
-        """What an earlier process of this object kept. It counts until the inventory is read."""
+        """Cordons that an earlier process of this object kept. They count until the inventory is read."""
         self._cordons = self._cordons.restored(kept)
         return self._settle(now=now, wall=wall)
 
     def learn_cordons(self, others: Iterable[Cordon], *, now: float, wall: datetime) -> frozenset[str]:
-        """What other objects' agents keep now."""
+        """The cordons that other objects' agents keep now."""
         self._cordons = self._cordons.learnt(others)
         return self._settle(now=now, wall=wall)
 
     def drop_cordons(self, deleted: frozenset[str], *, now: float, wall: datetime) -> frozenset[str]:
-        """Other objects that were deleted, all of them: nobody could take their cordons away."""
+        """`deleted`: all other objects that were deleted. Their cordons end, because nobody else can take them away."""
         self._cordons = self._cordons.without(deleted)
         return self._settle(now=now, wall=wall)
 
     def apply_listing(self, listing: Listing | None, *, begun: float, now: float, wall: datetime) -> frozenset[str]:
-        """One answer of PodResources List, asked for at `begun`; it is eventually consistent. None: no answer, no id is
-        dropped.
+        """One answer of PodResources List, asked for at `begun`. It may be a little older than what the kubelet knows.
+
+        None: there was no answer. Then no id is dropped.
         """
         self._view = self._view.listed(listing, begun=begun)
         return self._settle(now=now, wall=wall)
@@ -264,8 +265,9 @@ class DeviceTable(TableAnswers):
             self._devices = {key: device for key, device in self._devices.items() if key in self._ids}
 
     def _adopt(self, *, now: float) -> None:
-        """Adds held ids of our names (served, configured, or offered before) that no list has. The kubelet must not
-        lose them.
+        """Adds a device for each held id of our names that no list has: the kubelet must not lose the id.
+
+        Our names are those that are served, configured, or were offered before.
         """
         self._devices = named(self._devices, self._ids, self._usage.grants)
         held = [key for key in self._usage.held_keys() if not self._lists_id(*key)]
@@ -287,8 +289,9 @@ class DeviceTable(TableAnswers):
             self._resolved_by = (self._cordons, self._devices)
 
     def _look_elsewhere(self) -> None:
-        """What is in use under other names, ids and numbers than we list it. It takes long only when something has
-        changed.
+        """Finds hardware that is in use under another name, id or device number than the one in our lists.
+
+        This takes long only when something has changed.
         """
         if all(map(is_, self._elsewhere_judged_by(), self._elsewhere_judged)):
             return

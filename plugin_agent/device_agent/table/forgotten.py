@@ -1,7 +1,7 @@
-"""What running pods have, and the kubelet has forgotten. Pure.
+"""What running pods have although the kubelet has forgotten it. Pure.
 
-A kubelet that starts with a torn record, or with none, begins with nothing: List and its new record no longer have
-what pods have, and it hands that out again (pkg/kubelet/cm/devicemanager/manager.go, readCheckpoint). The agent
+A kubelet that starts with a torn record, or with none, begins with nothing. Neither List nor its new record then shows
+what running pods have. It hands that out again (pkg/kubelet/cm/devicemanager/manager.go, readCheckpoint). The agent
 still knows the grants from before the restart. A grant is forgotten if its pod still runs, and neither List nor the new
 record has it.
 
@@ -43,13 +43,16 @@ def with_names(
 
 
 def any_there(seen: Iterable[SeenGrant], grants: Grants) -> bool:
-    """Whether the record has one of these. Then it has not been lost: a kubelet forgets all or nothing."""
+    """Whether the record has one of these grants. If so, the record was not lost: a kubelet forgets all or nothing."""
     there = {grant.where for grant in grants.all}
     return any(one.grant.where in there for one in seen)
 
 
 def lost(before: Iterable[SeenGrant], grants: Grants) -> tuple[SeenGrant, ...]:
-    """Those that the record does not have, each once, if the name of their pod is known. The next List decides."""
+    """The grants that the record does not have, each once. The next List decides about them.
+
+    A grant is left out if the name of its pod is not known: List has only names.
+    """
     there = {grant.where for grant in grants.all}
     return tuple({one.grant.where: one for one in before if one.name and one.grant.where not in there}.values())
 
@@ -57,10 +60,11 @@ def lost(before: Iterable[SeenGrant], grants: Grants) -> tuple[SeenGrant, ...]:
 def still_lost(
     candidates: Iterable[SeenGrant], listing: Listing, seen: Iterable[SeenGrant], *, complete: bool
 ) -> tuple[SeenGrant, ...]:
-    """Those whose pod runs, and has nothing of the resource in that container.
+    """The candidates whose pod still runs, and whose container has nothing of the resource in List.
 
-    `seen`: what the record has. A pod of the same name with another uid there is another pod. `complete`: the kubelet
-    has had the time to hear of all its pods; before, a pod that is not listed may run.
+    `seen`: the grants in the record. If one of them is of a pod with the same name and another uid, the candidate's pod
+    was replaced, and nothing is lost. `complete`: the kubelet has had time to learn of all its pods. Before that, a pod
+    that is not listed may still run.
     """
     candidates = tuple(candidates)
     lost_pods = {one.grant.pod for one in candidates}

@@ -15,7 +15,7 @@ from device_agent.table.usage import Usage
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """`reason`: of a device that is broken, or `Withheld.DRAINING`. `message`: for an admin."""
+    """`reason`: why the device is broken, or `Withheld.DRAINING`. `message`: for an admin."""
 
     reason: DeviceReason | Withheld
     message: str

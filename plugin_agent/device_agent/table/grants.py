@@ -1,8 +1,8 @@
 """What containers were given, by the kubelet's own record. Only values.
 
-The kubelet keeps of each container and resource the ids and the whole Allocate answer, those of other vendors' plugins
-too (`kubelet/checkpoint.py`). Our own answers carry a note (`allocate/grant.py`), which says which hardware each id
-was. Of other answers only the device nodes, and the PCI addresses and UUIDs in their text, are known.
+For each container and resource, the kubelet keeps the ids and the whole Allocate answer. It does so for the plugins of
+other vendors too (`kubelet/checkpoint.py`). Our own answers carry a note (`allocate/grant.py`), which says which
+hardware each id was. Other answers show only device nodes, and PCI addresses and UUIDs in their text.
 """
 
 import dataclasses
@@ -64,7 +64,7 @@ class Grants:
 
     @cached_property
     def by_key(self) -> Mapping[Key, tuple[Grant, ...]]:
-        """(resource, id) -> the containers that have it; several of one pod are common."""
+        """(resource, id) -> the grants that have it. Often several containers of one pod have the same id."""
         found: dict[Key, list[Grant]] = {}
         for grant in self.all:
             for i in grant.ids:
@@ -72,7 +72,7 @@ class Grants:
         return {key: tuple(grants) for key, grants in found.items()}
 
     def of(self, key: Key) -> Granted | None:
-        """Which device an id was, by the last answer with a note that has it."""
+        """Which device an id was. The last answer whose note has the id decides."""
         for grant in reversed(self.by_key.get(key, ())):
             note = grant.note
             where = note.ids.get(key[1]) if note is not None else None
@@ -124,7 +124,7 @@ def hardware_words(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def words_of(unit: Unit) -> tuple[str, ...]:
-    """The words by which another plugin's answer may mean this device."""
+    """The words that mean this device in an answer of another plugin."""
     names = (path.rpartition("/")[2] for path in unit.hardware)
     about = (unit.attributes.get(name, "") for name in ("uuid", "pci.address"))
     return hardware_words((unit.value, *names, *about))

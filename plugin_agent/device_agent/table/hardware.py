@@ -1,8 +1,8 @@
 """Which units are the same hardware. Pure.
 
 Two units are the same hardware if they have a sysfs path in common, or if a path of one lies below a path of the
-other. The second rule does not apply to units of one source in one entry, such as a disk and its partitions: their
-source tells them apart.
+other. The second rule does not apply to units of one source in one entry: their source tells them apart. An
+example is a disk and its partitions.
 """
 
 from collections.abc import Iterable

@@ -1,8 +1,8 @@
 """What is in use under another name or id, by another object, or through another vendor's plugin. Pure.
 
 Until such hardware is free, it is offered under no other name or id. A note (`allocate.grant`) says which hardware an
-id was when a container got it. Of an answer without one, its device nodes, PCI addresses and UUIDs tell which of our
-devices it has.
+id was when a container got it. If an answer has no note, its device nodes, PCI addresses and UUIDs tell which of our
+devices the container has.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -41,16 +41,19 @@ class NodeHolding(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """`hardware`: in use elsewhere. `nodes`: path on the host, or number in this boot -> all that have it: after nodes
-    were numbered anew, several pods may.
+    """`hardware`: what is in use elsewhere.
+
+    `nodes`: a node's path on the host, or its number in this boot -> everything that was given with this node. Several
+    pods may have been given the same path, because nodes can be numbered anew while pods run.
     """
 
     hardware: tuple[Holding, ...] = ()
     nodes: Mapping[str, Sequence[NodeHolding]] = field(default_factory=dict)
 
     def of_node(self, unit: Unit, usage: Usage) -> str:
-        """The node of this device that a container was given as a node of other hardware, and that container's pod; ''
-        if there is none.
+        """For an admin: a node of this device that a container was given as a node of other hardware, and the pod.
+
+        '' if there is no such container.
         """
         if self.nodes:
             for path, number in unit.own_nodes.items():
@@ -114,7 +117,9 @@ class _Elsewhere:
 
 
 def of_other_plugins(seen: Iterable[SeenGrant], present: Sequence[Unit]) -> Found:
-    """Our devices in grants without a note, by their nodes and by words in the answer; known ones are left out.
+    """Finds our devices in grants without a note, by their nodes and by words in the answer.
+
+    Grants whose devices are known already are left out.
 
     `present`: the devices that are here and that nobody shares.
     """

@@ -19,7 +19,7 @@ Found = Mapping[tuple[str, str, str], tuple[GrantedDevice, ...]]
 class Reading:
     """One look at the kubelet's record, begun at `begun` (monotonic seconds).
 
-    `resent`: when one of our lists was last sent. `life`: of the kubelet, `started`: when that began.
+    `resent`: when one of our lists was last sent. `life`: the run of the kubelet; `started`: when that run began.
     `problem`: why the record cannot be used, or ''.
     """
 
@@ -36,13 +36,14 @@ class KubeletView:
     """What is in use, and since when that is known. A life is one run of the kubelet.
 
     `usage`: what is or may be in use.
-    `seen`: its grants with the names of their pods, for the node store.
+    `seen`: the grants in `usage` with the names of their pods, for the node store.
     `life`: the run of the kubelet whose record was read last.
-    `suspected`: a run whose record could not be used.
-    `begun`: when that record was first read.
-    `started`: when that run began.
-    `missing`: grants of an earlier life that the record does not have. Those whose pod runs on are `usage.lost`.
-    `heard`: what other objects' agents knew when this one started.
+    `suspected`: the run whose record was last looked at. Its record may be one that cannot be used.
+    `begun`: when the first look at the record of that run began. If the record could not be used then, the first look
+    at a record that can be used counts. A List that was asked for earlier says nothing about `missing`.
+    `started`: when the run `suspected` began.
+    `missing`: grants of an earlier life that the record does not have. `usage.lost` has those whose pod still runs.
+    `heard`: what other objects' agents knew when this agent started.
     `kept`: ids that the kubelet keeps for pods that are gone -> the pod.
     `appeared`: `Grant.where` -> when the record was first read with it.
     """
@@ -61,11 +62,11 @@ class KubeletView:
     # Events
 
     def restored(self, seen: Iterable[SeenGrant]) -> "KubeletView":
-        """What an earlier process has seen. It counts until the record has been read."""
+        """With the grants that an earlier process has seen. They count until the record has been read."""
         return self if self.life is not None else replace(self, seen=tuple(seen)).until_read()
 
     def learnt(self, others: Iterable[SeenGrant]) -> "KubeletView":
-        """What other objects' agents have seen."""
+        """With the grants that other objects' agents have seen."""
         heard = tuple(others)
         if self.life is None:
             return replace(self, heard=heard).until_read()
@@ -74,7 +75,7 @@ class KubeletView:
         return replace(self, seen=seen, heard=heard)
 
     def listed(self, listing: Listing | None, *, begun: float) -> "KubeletView":
-        """One answer of PodResources List, asked for at `begun`."""
+        """After one answer of PodResources List, asked for at `begun`."""
         usage, missing = self.usage.listed(listing, begun=begun), self.missing
         if missing and usage.known and begun >= self.begun:
             complete = begun >= self.started + forgotten.STARTING_SECONDS
@@ -82,7 +83,7 @@ class KubeletView:
         return self.concluded(usage, missing)
 
     def read(self, reading: Reading) -> "KubeletView":
-        """One look at the record."""
+        """After one look at the record."""
         if reading.problem:
             return self._unreadable(reading)
         grants, missing, begun = Grants(reading.grants), self.missing, self.begun
@@ -98,7 +99,7 @@ class KubeletView:
         return replace(after, life=reading.life, suspected=reading.life, begun=begun, started=reading.started)
 
     def handed_out(self, given: Iterable[tuple[Key, Granted]], *, now: float) -> "KubeletView":
-        """An Allocate gave out these ids. A pod waits for it."""
+        """After an Allocate gave out these ids. A pod waits for this."""
         usage = self.usage.handed_out(given, now=now)
         return KubeletView(
             usage,
@@ -114,7 +115,7 @@ class KubeletView:
         )
 
     def found(self, devices: Found, *, boot: str) -> "KubeletView":
-        """Which of our devices were found in grants without a note."""
+        """With our devices that were found in grants without a note."""
         if not devices:
             return self
         seen = tuple(
@@ -124,8 +125,9 @@ class KubeletView:
         return replace(self, seen=seen)
 
     def settled(self) -> "KubeletView":
-        """A List, then one of our lists, then the record: done in this order. Ids of ended pods that are still in the
-        record are kept by the kubelet for good.
+        """After List was asked, one of our lists was sent again, and the record was read, in this order.
+
+        If the record still has ids of ended pods now, the kubelet keeps them for good.
         """
         usage = self.usage
         if not usage.known or usage.problem:
@@ -146,7 +148,7 @@ class KubeletView:
     # What follows
 
     def until_read(self) -> "KubeletView":
-        """Before the first record: what was seen last, by whichever agent, is in use."""
+        """Before the first record is read: what any agent saw last counts as in use."""
         seen = {one.grant.where: one for one in (*self.heard, *self.seen)}.values()
         usage = self.usage.restored(Grants(tuple(one.grant for one in seen)))
         return replace(self, usage=replace(usage, names=_names(seen)))
@@ -161,7 +163,7 @@ class KubeletView:
         return self if usage is self.usage else replace(self, usage=usage)
 
     def concluded(self, usage: Usage, missing: tuple[SeenGrant, ...], *, read: float | None = None) -> "KubeletView":
-        """With this usage, and these grants that the kubelet may have forgotten. `read`: the record was read then."""
+        """With this usage. `missing`: grants that the kubelet may have forgotten. `read`: when the record was read."""
         before, seen = self.usage, self.seen
         if missing != self.missing:
             usage = replace(usage, lost=Grants(tuple(one.grant for one in missing)))

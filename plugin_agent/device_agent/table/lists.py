@@ -2,8 +2,8 @@
 
 A `Device` does not depend on how it is served. ListAndWatch knows only ids: one for each replica, unique over all
 names of the node, each Healthy or Unhealthy. An id is dropped only after the kubelet was told that it is Unhealthy.
-This module has what ListAndWatch alone needs: `Ids`, the ids of one device; `ResourceList`, all ids of one name;
-`Told`, what the kubelet was told of them.
+This module has what only ListAndWatch needs. `Ids` are the ids of one device. `ResourceList` has all ids of one name.
+`Told` is what the kubelet was told of them.
 """
 
 import dataclasses

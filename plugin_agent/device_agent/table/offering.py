@@ -1,6 +1,6 @@
 """Which devices are offered, and why the others are not. Pure.
 
-Health and offer are two things: a device that is withheld by plan has its health all the same (`device.Standing`).
+Health and offer are two things: a device that is withheld by plan keeps its health (`device.Standing`).
 
 Two rules stand above health. An id is in one list only (`lists.share_out`). Hardware that is in use under one name or
 id is offered under no other, and not more often than it has replicas. So nothing is held twice, however the
@@ -74,7 +74,7 @@ class Judgement:
         return self._assessed(before, Health.HEALTHY, assessed, hold=hold, kept_back=kept_back | lost)
 
     def _hold(self, key: Key, device: Device, ids: Ids, *, none_left: str) -> Hold | None:
-        """Why a device that is present is withheld. What is in use stands first: `granting` refuses it.
+        """Why a device that is present is withheld. Use elsewhere comes before a cordon: `granting` refuses only that.
 
         `none_left`: why all of its ids are kept back, or ''.
         """
@@ -85,7 +85,7 @@ class Judgement:
         return Hold(Withheld.CORDONED, cordon) if cordon else None
 
     def _held_as(self, key: Key, device: Device, ids: Ids) -> str:
-        """Under what the hardware, its node or its id is in use elsewhere, or ''."""
+        """Where else the hardware, its node or its id is in use, for an admin; '' if nowhere."""
         unit = device.unit
         holding = self.blocking.sharing(unit) if self.blocking and device.exclusive else None
         if holding is not None:
@@ -118,9 +118,10 @@ class Judgement:
         return f"{who} has it; delete the pod; the kubelet will know the new one"
 
     def _kept_back(self, key: Key, ids: Ids) -> tuple[frozenset[str], str]:
-        """Free ids that are not offered, one for each id on its way out that may be in use; and why, if these are all.
+        """(free ids that are not offered, why the device has nothing left to offer or '').
 
-        Ids in use stay Healthy; otherwise their pods would be reported unhealthy.
+        For each id on its way out that may be in use, one free id is kept back. So the device is not used more often
+        than it has replicas. Ids in use stay Healthy; otherwise their pods would be reported unhealthy.
         """
         surplus = len(may_be_used(key, ids, self.usage)) if ids.leaving else 0
         if not surplus:
@@ -167,7 +168,7 @@ class Judgement:
         """The standing with its time. `since`: when the cause of being unhealthy began. An admin acknowledges this
         time.
 
-        If that is unknown, or the device is healthy, the time changes only with health, reason or hold.
+        If the cause has no known time, or the device is healthy, the time changes only with health, reason or hold.
         """
         moment = since or self.wall
         if before is not None and (before.health, before.reason, _word(before.hold)) == (health, reason, _word(hold)):

@@ -1,13 +1,13 @@
 """When an id may leave a list. Pure.
 
-An id that may be allocated must never be dropped: kubelets from 1.34 on dereference the missing entry, and crash
-(pkg/kubelet/cm/devicemanager: manager.go after Allocate, topology_hints.go after a restart). So an id leaves in two
-steps. First the kubelet is told that it is Unhealthy. Then it is dropped when a List begun later, and the kubelet's
-record, show it free (`usage`).
+An id that may be allocated must never be dropped. Otherwise kubelets from 1.34 on dereference the missing entry, and
+crash (pkg/kubelet/cm/devicemanager: manager.go after Allocate, topology_hints.go after a restart). So an id leaves in
+two steps. First the kubelet is told that the id is Unhealthy. Later both a new List and the kubelet's record must show
+that the id is free (`usage`). Then it is dropped.
 
-A resource whose entry left the configuration goes as a whole once none of its ids is in use: the kubelet keeps the
-entries of a plugin that disconnects. A device that vanished stays listed at least for its entry's removal grace, free
-or not, because it may return.
+If the entry of a resource left the configuration, the resource goes as a whole when none of its ids is in use. This is
+safe, because the kubelet keeps the entries of a plugin that disconnects. A device that vanished may return. So it stays
+listed at least for its entry's removal grace, even if it is free.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -77,7 +77,7 @@ class Retention:
         return whole or (not kept and self._heard(name, device_id, ids))
 
     def _heard(self, name: str, device_id: str, ids: Ids) -> bool:
-        """Whether the List that shows the id free began after the kubelet knew that the id is no longer offered."""
+        """Whether the last List was asked for after the kubelet knew that the id is no longer offered."""
         begun = self.usage.begun
         if begun is None or ids.leaving[device_id].since > begun:
             return False

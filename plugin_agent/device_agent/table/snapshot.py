@@ -40,11 +40,13 @@ class Advertised:
 class DeviceState:
     """One physical device under one resource name.
 
-    `since`: when this health, reason or hold began, UTC. `unanswered`: why its last check gave no answer, or '': its
-    health is what it was before. `hold`: why it is withheld, None if it is not. `ids`: as listed to the
-    kubelet, those on their way out included; empty while the device's id is listed under another name. `holders`: of
-    those ids that are held. `stale`: ids whose container holds device nodes that now belong to other hardware -> which.
-    `kept`: ids that the kubelet keeps for pods that are gone -> the pod.
+    `since`: when this health, reason or hold began, UTC.
+    `unanswered`: why its last check gave no answer, or ''. A check without an answer does not change the health.
+    `hold`: why it is withheld, None if it is not.
+    `ids`: as listed to the kubelet, including ids on their way out. Empty while another name lists the device's id.
+    `holders`: id -> its holders, for each id that is held.
+    `stale`: id -> what is wrong, if its container was given device nodes that are no longer those of the device.
+    `kept`: id -> the pod that is gone, if the kubelet keeps the id for that pod.
     """
 
     unit: Unit
@@ -76,7 +78,7 @@ class DeviceState:
 
     @property
     def told(self) -> DeviceHealth:
-        """Its health as reports have it. Unknown: nothing is known against it, and its last check gave no answer."""
+        """Its health in reports. Unknown: it counts as Healthy, but its last check gave no answer."""
         if self.health is not Health.HEALTHY:
             return DeviceHealth.UNHEALTHY
         return DeviceHealth.UNKNOWN if self.unanswered else DeviceHealth.HEALTHY
@@ -84,7 +86,7 @@ class DeviceState:
 
 @dataclass(frozen=True, slots=True)
 class DeviceCounts:
-    """Numbers of physical devices. Each is healthy, unhealthy or unknown; `withheld` counts beside that."""
+    """Numbers of physical devices. Each is healthy, unhealthy or unknown; `withheld` is counted in addition."""
 
     devices: int = 0
     healthy: int = 0

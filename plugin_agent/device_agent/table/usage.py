@@ -1,20 +1,23 @@
 """Which ids may be in use. The kubelet shows it in three ways: Allocate, PodResources List, and its own record. Pure.
 
-The device plugin API has no release call, so "free" is a conclusion. In use is what the record has
-(`table.grants`), what List shows, and what was handed out and has appeared in neither. None of the three is complete:
+The device plugin API has no release call, so the agent has to conclude that an id is free. An id may be in use in three
+cases: the record has it (`table.grants`); List shows it; or Allocate handed it out and neither has shown it since. None
+of the three sources is complete:
 
-- List leaves out plain init containers (pkg/kubelet/apis/podresources), whose surplus ids their pod keeps.
-- The record has ids of ended pods until somebody's device list is sent after a List. The kubelet copies its state
-  before it takes the lock for writing, so an older copy may be the last written for a moment (devicemanager/manager.go,
-  writeCheckpoint).
-- A pod that is rejected for another resource leaves its ids only in the kubelet's memory.
+- List leaves out plain init containers (pkg/kubelet/apis/podresources). Their pod keeps the ids that no other container
+  of it uses again.
+- The record has ids of ended pods until List was asked and then any plugin sent a device list. Even then the record may
+  have an older state for a moment: the kubelet copies its state before it takes the lock for writing
+  (devicemanager/manager.go, writeCheckpoint).
+- If a pod is rejected because of another resource, only the kubelet's memory has its ids.
 
 So an id is free when a List lacks it, and the record, read at least SETTLE_SECONDS later, lacks it too. For an id that
-has never appeared, one of our lists must have been sent in between: the kubelet writes its record after each. After a
-forced deletion List and record can lack an id while its process still runs for a second or two.
+has never appeared, one of our lists must have been sent in between: the kubelet writes its record after each list. The
+wait has a second reason. After a forced deletion, List and record can lack an id while its process still runs for a
+second or two.
 
-Without a record, an id that appeared is free when two Lists SETTLE_SECONDS apart lack it. One that never appeared
-stays in use until there is a record again. Time alone never makes an id free.
+If there is no record, an id that has appeared is free when two Lists, SETTLE_SECONDS apart, lack it. An id that never
+appeared stays in use until there is a record again. Time alone never makes an id free.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -52,14 +55,16 @@ class Doubt(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What the kubelet has shown. Times are monotonic seconds. Nothing happens to the table while an Allocate is
-    answered.
+    """What the kubelet has shown. Times are monotonic seconds. No event comes while an Allocate is answered.
 
-    `known`: the last question to PodResources was answered. `begun`: when the List that counts was begun. `grants`: of
-    the last record that could be read. `recorded`: when it was first read so. `problem`: why it cannot be read now, or
-    ''. `doubts`: ids that neither shows. `lost`: what running pods have and the kubelet has forgotten (`forgotten`).
-    `names`: uid of a pod -> its namespace and name, if a List has shown them. `past`: grants that the record no longer
-    has, of ids that are not free yet.
+    `known`: the last question to PodResources was answered.
+    `listing`: the newest answer of List. `begun`: when it was asked for.
+    `grants`: of the last record that could be read. `recorded`: when this content was first read.
+    `problem`: why the record cannot be read now, or ''.
+    `doubts`: ids that may be in use although neither List nor the record shows them.
+    `lost`: what running pods have although the kubelet has forgotten it (`forgotten`).
+    `names`: uid of a pod -> its namespace and name, if a List has shown them.
+    `past`: grants that the record no longer has, of ids that are not free yet.
     """
 
     known: bool = False
@@ -91,9 +96,9 @@ class Usage:
         return after.with_doubts(doubts, read=None, resent=None).keeping(())
 
     def read(self, grants: Grants, *, at: float, resent: float | None) -> "Usage":
-        """After the record was read, which was begun at `at`. `resent`: when one of our lists was last sent."""
+        """After the record was read. `at`: when the reading began. `resent`: when one of our lists was last sent."""
         grants = self.grants if grants == self.grants else grants
-        # the same content, read again, is no newer news
+        # the same content, read again, says nothing new
         same = grants is self.grants and self.recorded is not None and not self.problem
         after = replace(self, grants=grants, recorded=self.recorded if same else at, problem="")
         gone = (key for key in self.grants.by_key if not after.shown(key)) if grants is not self.grants else ()
@@ -106,7 +111,7 @@ class Usage:
         return replace(self, problem=problem) if problem != self.problem else self
 
     def restored(self, grants: Grants) -> "Usage":
-        """What an earlier process of this agent knew, until the record has been read."""
+        """With the grants that an earlier process of this agent knew. They count until the record has been read."""
         return replace(self, grants=grants) if self.recorded is None else self
 
     def handed_out(self, given: Iterable[tuple[Key, Granted]], *, now: float) -> "Usage":
@@ -127,7 +132,7 @@ class Usage:
         )
 
     def with_doubts(self, doubts: Mapping[Key, Doubt], *, read: float | None, resent: float | None) -> "Usage":
-        """The doubts that are left of these. `read`: when the record was read, None: it was not."""
+        """With those of the doubts that are still open. `read`: when the record was read, None: it was not."""
         left: dict[Key, Doubt] = {}
         for key, doubt in doubts.items():
             if not self._settled_as_used(key, doubt):
