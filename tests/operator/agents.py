@@ -42,10 +42,10 @@ class Agent:
         status = {"phase": "Running", "conditions": [condition]}
         self._kube.patch(f"{PODS}/{self.pod}/status", {"status": status})
 
-    def wait_for(self, reason: str) -> None:
+    def wait_for(self, reason: str, message: str = "") -> None:
         """The pod, made again by the controller; its container cannot be made for now."""
         waiting = {"name": "agent", "image": "", "imageID": "", "ready": False, "restartCount": 0}
-        waiting["state"] = {"waiting": {"reason": reason}}
+        waiting["state"] = {"waiting": {"reason": reason, "message": message}}
         condition = {"type": "Ready", "status": "False", "lastTransitionTime": now()}
         status = {"phase": "Pending", "conditions": [condition], "containerStatuses": [waiting]}
         self._kube.patch(f"{PODS}/{self.pod}/status", {"status": status})

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from device_agent.contract.inventory import InventoryHolder
+from device_agent.discovery.likeness import meant
 
 from kubectl_devices.model import filters
 from kubectl_devices.model.fleet import Device
@@ -34,13 +35,15 @@ def of_device(devices: Iterable[Device], name: str, *, node: str) -> tuple[Devic
 def why_nothing(pod: Mapping[str, Any], *, resources: Iterable[str]) -> str:
     """Why a pod that exists holds no device. `resources`: the names that are served somewhere."""
     served = set(resources)
-    asked = sorted(
+    limits = sorted(
         name
         for part in ("initContainers", "containers")
         for container in pod["spec"].get(part) or ()
         for name in container.get("resources", {}).get("limits", {})
-        if name in served
     )
+    asked = [name for name in limits if name in served]
+    if unknown := [name for name in limits if name not in served and "/" in name]:
+        return f"it asks for {unknown[0]}, which no DevicePluginConfig serves{meant(unknown, sorted(served))}"
     if not asked:
         return "it asks for no device: none of its containers has a limit for one"
     status = pod.get("status", {})

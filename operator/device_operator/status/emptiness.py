@@ -73,25 +73,31 @@ def _without_nodes(spec: Spec, nodes: Sequence[NodeView], assigned: Assignment) 
     twice = {o.rival for o in assigned.overlaps if o.reason is ConditionReason.POOL_OVERLAP}
     for pool in spec.pools:
         if not (assigned.nodes.get(pool.name) or pool.may_be_empty or pool.name in twice):
-            yield Fault(ConditionReason.NO_NODES, f"pool {pool.name} has no node: {why_no_node(pool, nodes)}")
+            why = _with_cure(f"pool {pool.name} has no node: {why_no_node(pool, nodes)}", "correct the pool")
+            yield Fault(ConditionReason.NO_NODES, why)
+
+
+def _with_cure(why: str, cure: str) -> str:
+    """`why` may end with a question."""
+    cure = f"{cure}, or set its mayBeEmpty: true"
+    return f"{why} {cure[0].upper()}{cure[1:]}" if why.endswith("?") else f"{why}; {cure}"
 
 
 def why_no_node(pool: Pool, nodes: Sequence[NodeView]) -> str:
     """The first label of the selector that no node has, and the label that may be meant."""
-    cure = "; correct the pool, or set its mayBeEmpty: true"
     values: defaultdict[str, set[str]] = defaultdict(set)
     for node in nodes:
         for key, value in node.labels.items():
             values[key].add(value)
     for key, value in pool.node_selector.items():
         if key not in values:
-            return f"no node has the label {key}{_meant(key, values)}{cure}"
+            return f"no node has the label {key}{_meant(key, values)}"
         if value not in values[key]:
             near = _near(value, values[key])
-            return f"no node has the label {key}={value}{f': did you mean {key}={near}?' if near else ''}{cure}"
+            return f"no node has the label {key}={value}{f': did you mean {key}={near}?' if near else ''}"
     if not nodes:
-        return f"the cluster has no node{cure}"
-    return f"no Linux node matches its nodeSelector and nodeSelectorTerms together{cure}"
+        return "the cluster has no node"
+    return "no Linux node matches its nodeSelector and nodeSelectorTerms together"
 
 
 def _meant(text: str, known: Iterable[str]) -> str:
@@ -154,8 +160,7 @@ def _nothing(entry: Resource, looked: Sequence[NodeReport]) -> str:
     told = Counter(text for r in looked if (text := _told(entry.name, _status(r))))
     common = sorted(told.items(), key=lambda item: ("did you mean" not in item[0], -item[1], item[0]))
     why = f": {common[0][0]}" if common else ""
-    cure = "correct the entry, or set its mayBeEmpty: true"
-    return f"{entry.name} finds nothing on {name_nodes(r.name for r in looked)}{why}; {cure}"
+    return _with_cure(f"{entry.name} finds nothing on {name_nodes(r.name for r in looked)}{why}", "correct the entry")
 
 
 def _told(entry: str, status: InventoryStatus) -> str:

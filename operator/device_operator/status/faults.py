@@ -51,7 +51,8 @@ def faults(situation: Situation) -> list[Fault]:
 
 def told_elsewhere(situation: Situation) -> set[str]:
     """Reasons of nodes that a fault of the whole object already reports."""
-    return {*_DEVICES.values(), *(o.reason for o in situation.overlaps if o.reported)}
+    broken = {reason for health, reason in _DEVICES.items() if situation.broken.get(health, BrokenDevices()).number}
+    return {*broken, *(o.reason for o in situation.overlaps if o.reported)}
 
 
 def halted(situation: Situation) -> str:
@@ -72,6 +73,8 @@ def _devices(health: DeviceHealth, devices: BrokenDevices) -> str:
         reasons = Counter(d.reason or health for d in devices.listed).most_common(MAX_GROUPS)
         text += f" on {name_nodes(d.node for d in devices.listed)}: "
         text += ", ".join(f"{reason} ({number})" for reason, number in reasons)
+        first = devices.listed[0]
+        text += f"; {first.id}: {first.message}" if first.message else ""
     return text + (
         f"; {devices.cut} of them are not listed, because the inventories have no room" if devices.cut else ""
     )

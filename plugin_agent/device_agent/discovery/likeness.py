@@ -18,8 +18,8 @@ def meant(texts: Iterable[str], known: Iterable[str]) -> str:
     """
     import difflib  # noqa: PLC0415 an agent that finds its devices does without it
 
-    names = list(islice(known, _MOST))
+    names = {name.casefold(): name for name in islice(known, _MOST)}
     for text in texts:
-        if is_literal(text) and (near := difflib.get_close_matches(text, names, n=1, cutoff=_CUTOFF)):
-            return f": did you mean {near[0]}?" if near[0] != text else ""
+        if is_literal(text) and (near := difflib.get_close_matches(text.casefold(), names, n=1, cutoff=_CUTOFF)):
+            return f": did you mean {names[near[0]]}?" if names[near[0]] != text else ""
     return ""

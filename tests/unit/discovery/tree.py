@@ -19,7 +19,7 @@ class HostTreeBuilder:
         self._minor = 0
         for folder in ("class", "bus", "devices", "dev/char", "dev/block", "kernel/iommu_groups"):
             (self.sys / folder).mkdir(parents=True)
-        self.dev.mkdir()
+        self.dev.mkdir(exist_ok=True)
         (self.sys / ROOT).mkdir()
         self.write(f"{ROOT}/uevent", "")
 
