@@ -37,14 +37,9 @@ def strict(schema: dict[str, Any]) -> dict[str, Any]:
 
 HISTORY = tuple(
     InventoryTransition(
-        time="2026-03-04T05:06:07Z",
-        resource="example.com/nic",
-        id=f"id-{n:05}",
-        from_=HistoryState.HEALTHY,
-        to=HistoryState.UNHEALTHY,
-        reason="Missing",
+        time="2026-03-04T05:06:07Z", resource="e.com/a", id=str(n), from_=HistoryState.GONE, to=HistoryState.UNKNOWN
     )
-    for n in range(100)
+    for n in range(150)
 )
 
 
@@ -345,9 +340,7 @@ def test_it_is_cut_in_the_order_of_what_matters_least(limit: int, whole: str, cu
         device(n, holders={f"id-{n:05}": (Holder("namespace", f"pod-{n}", "main"),)}, attributes={"name": "n" * 60})
         for n in range(80)
     ]
-    excluded = tuple(
-        Excluded(id=f"x{n}", source="pci", entry="example.com/nic", reason="MaxDevices") for n in range(40)
-    )
+    excluded = tuple(Excluded(f"x{n}", source="pci", entry="example.com/nic", reason="MaxDevices") for n in range(40))
     found = inventory.build(snapshot(*devices, excluded=excluded), observed(history=HISTORY), identity=WHO, limit=limit)
     assert sized(found) <= limit
     status = valid(found)

@@ -29,7 +29,7 @@ async def written(*statuses: InventoryStatus) -> list[dict[str, Any]]:
     reporter = Reporter(server, identity=WHO, build=build, settings=settings, metrics=Metrics(version="1"))
     task = asyncio.create_task(reporter.run())
     async with asyncio.timeout(30):
-        while not any(body["status"]["poolName"] == statuses[-1].pool_name for _, _, body, _ in server.asked):
+        while not any(b["status"]["poolName"] == statuses[-1].pool_name for _, _, b, _ in server.asked):  # noqa: ASYNC110 - a thread asks
             await asyncio.sleep(0.001)
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
