@@ -9,6 +9,8 @@ import gc
 import logging
 import signal
 import threading
+import time
+from datetime import datetime
 from functools import partial
 from typing import Final
 
@@ -27,7 +29,9 @@ from device_agent.kubelet.podresources import PodResources
 from device_agent.kubelet.registration import KubeletDirectory, Registration
 from device_agent.kubelet.served_names import ServedNames
 from device_agent.options import Options
+from device_agent.report.history import HISTORY, History
 from device_agent.report.publication import Publication, Shown
+from device_agent.report.transitions import Transition
 from device_agent.runtime import logs
 from device_agent.runtime.directory_watch import DirectoryWatch
 from device_agent.runtime.metrics import Metrics
@@ -90,6 +94,7 @@ class Agent:
                 seating=self._seating,
                 served=self._served,
                 health=self._health_keeper,
+                history=self._history,
                 drivers=self._drivers,
             ),
             identity=options.identity,
@@ -98,6 +103,7 @@ class Agent:
             settings=settings,
             changed=self._changed,
             ready=self._ready,
+            changes=self._devices_changed,
         )
 
     # Parts
@@ -158,8 +164,16 @@ class Agent:
         self._health_keeper = Keeper(store, HEALTH, health, settings=settings, told=self._kept_badly)
         grant_keeper = Keeper(store, GRANTS, grants, settings=settings, told=self._kept_badly)
         self._cordon_keeper = Keeper(store, CORDONS, cordons, settings=settings, told=self._kept_badly)
-        self._keepers = (self._config_keeper, self._health_keeper, grant_keeper, self._cordon_keeper)
-        self._sweeper = Sweeper(store, (CONFIG, HEALTH, GRANTS, CORDONS), settings=settings)
+        self._history = History(pace=settings.history_pace, clock=time.monotonic)
+        self._history_keeper = Keeper(store, HISTORY, self._history, settings=settings, told=self._kept_badly)
+        self._keepers = (
+            self._config_keeper,
+            self._health_keeper,
+            grant_keeper,
+            self._cordon_keeper,
+            self._history_keeper,
+        )
+        self._sweeper = Sweeper(store, (CONFIG, HEALTH, GRANTS, CORDONS, HISTORY), settings=settings)
         self._seating = Seating(
             Seats(options.kubelet_dir, object_uid=options.owner, config=options.identity.config),
             self._table,
@@ -261,6 +275,7 @@ class Agent:
         self._publication.close()
         await self._tasks.stop()
         await self._holders.close()
+        self._history.release()
         await asyncio.gather(*(keeper.close() for keeper in self._keepers))
         logger.info("stopped")
 
@@ -315,6 +330,11 @@ class Agent:
         if self._offering and not self._stopping:
             self._served.follow(names)
         self._publish_soon()
+
+    def _devices_changed(self, transitions: tuple[Transition, ...], now: datetime) -> None:
+        """What changed in the table, as values: everyone who wants to know is called here."""
+        self._history.add(transitions, now=now)
+        self._history_keeper.stirred()
 
     def _kubelet_looked_at(self) -> None:
         """Called on every change in the kubelet's directory.

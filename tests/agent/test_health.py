@@ -240,7 +240,7 @@ def test_state_cause_and_since_survive_a_kill_of_the_agent(
     driver.xid(1, 79)
     until(lambda: told(api, uuid(1)).get("health") == "Unhealthy", what="the inventory")
     until(lambda: "Xid79" in kept(node).read_text(), what="kept")
-    before = told(api, uuid(1))
+    before, happened = told(api, uuid(1)), api.objects[INVENTORY]["status"]["history"]
     first.kill()
     until(lambda: kubelet.healthy(GPU) == set(), what="the kubelet saw it go")
     writes = len(api.written)
@@ -251,6 +251,7 @@ def test_state_cause_and_since_survive_a_kill_of_the_agent(
     assert {k: told(api, uuid(1))[k] for k in ("health", "reason", "message", "since")} == {
         k: before[k] for k in ("health", "reason", "message", "since")
     }
+    assert api.objects[INVENTORY]["status"]["history"] == happened
     assert all(uuid(1) not in healthy_ids(ids) for _, ids in kubelet.lists[GPU][lists:]), "offered for a moment"
 
 

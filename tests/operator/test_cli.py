@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from agents import Agent, ready_node
+from agents import Agent, now, ready_node
 from cliruns import Answer, run, start
 from conftest import Operators
 from kubeapi import (
@@ -111,6 +111,40 @@ def test_list_without_the_right_to_inventories_shows_what_the_configurations_say
     assert [row[2] for row in answer.rows] == ["a", "b", "c"]
     (note,) = answer.err.splitlines()
     assert "list nodedeviceinventories.device-operator.io" in note
+
+
+def test_history_shows_what_happened_also_to_devices_that_are_gone(
+    agent: Agent, kube: Kube, cli: Run, allowed: Callable[..., Run]
+):
+    changes = [
+        {
+            "time": now(ago=90_000),
+            "resource": RESOURCE,
+            "id": "z",
+            "from": "Healthy",
+            "to": "Gone",
+            "reason": "Missing",
+        },
+        {"time": now(ago=60), "resource": RESOURCE, "id": "c", "to": "Unhealthy", "reason": "Test"},
+    ]
+    agent.report({"a": "Healthy", "c": "Unhealthy"}, resource=RESOURCE, history=changes)
+    assert kube.get(INVENTORY)["status"]["history"] == changes
+    answer = cli("history")
+    assert (answer.status, answer.err) == (0, "")
+    assert [row[1:] for row in answer.rows] == [
+        ["worker-1", RESOURCE, "z", "Healthy", "Gone", "Missing"],
+        ["worker-1", RESOURCE, "c", "-", "Unhealthy", "Test"],
+    ]
+    assert [row["id"] for row in cli("history", "--since", "24h", "-o", "json").json] == ["c"]
+    assert cli("history", "z", "--node", "worker-1").rows == answer.rows[:1]
+    assert cli("history", "a").rows == []
+    unknown = cli("history", "nothing")
+    assert unknown.status == 1
+    assert "nothing" in unknown.err
+    refused = allowed()("history")
+    assert refused.status == 1
+    assert "list" in refused.err
+    assert "nodedeviceinventories.device-operator.io" in refused.err
 
 
 @pytest.mark.usefixtures("agent")

@@ -11,6 +11,7 @@ from kubectl_devices.commands import (
     drain,
     explain,
     hardware,
+    history,
     list_devices,
     top,
     who,
@@ -20,6 +21,7 @@ from kubectl_devices.commands.command import Command
 COMMANDS: Final[tuple[Command, ...]] = (
     list_devices.COMMAND,
     who.COMMAND,
+    history.COMMAND,
     top.COMMAND,
     cordon.CORDON,
     cordon.UNCORDON,

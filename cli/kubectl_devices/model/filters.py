@@ -21,9 +21,9 @@ class Filter:
 
     def takes(self, device: Device) -> bool:
         return (
-            _fits(self.node, device.node)
-            and _fits(self.config, device.config)
-            and _fits(self.resource, device.resource)
+            fits(self.node, device.node)
+            and fits(self.config, device.config)
+            and fits(self.resource, device.resource)
             and (not self.health or device.facts.health.lower() == self.health.lower())
             and self.offered in (None, device.facts.offered)
             and self.held in (None, bool(device.holders))
@@ -57,7 +57,8 @@ def one_node(devices: Iterable[Device], name: str, *, node: str, config: str = "
     raise errors.CliError(f"node {whose} has no device {name}; it has: {shown}")
 
 
-def _fits(pattern: str, text: str) -> bool:
+def fits(pattern: str, text: str) -> bool:
+    """Whether a glob matches; an empty one matches all."""
     return not pattern or fnmatchcase(text, pattern)
 
 

@@ -32,7 +32,7 @@ _SANDBOX_ID: Final = re.compile(r"[0-9a-f]{32,}")
 _DEVICE_DROPPED: Final = frozenset({"attributes", "nodes", "numaNode", "identity"})
 _MAX_EXCLUDED: Final = 8
 """The most of `excluded` that is kept from one inventory: for entries without devices, one of each reason."""
-_DROPPED: Final = frozenset({"acknowledgement", "lastHeartbeatTime"})
+_DROPPED: Final = frozenset({"acknowledgement", "lastHeartbeatTime", "history", "historyOmitted"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

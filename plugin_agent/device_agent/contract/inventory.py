@@ -31,6 +31,16 @@ class PodResourcesState(StrEnum):
     UNAVAILABLE = "Unavailable"
 
 
+class HistoryState(StrEnum):
+    """How a device is, in one word, for its history: Unhealthy counts before withheld, and withheld before Unknown."""
+
+    HEALTHY = "Healthy"
+    UNHEALTHY = "Unhealthy"
+    UNKNOWN = "Unknown"
+    WITHHELD = "Withheld"
+    GONE = "Gone"
+
+
 UNNAMED_POD: Final = "a pod"
 """What `stale_grant` begins with while the pod's name is not known."""
 ALL_DEVICES: Final = "*"
@@ -151,13 +161,29 @@ class InventoryExclusion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InventoryTransition:
+    """One change of a device under one resource name, which may have left the node since.
+
+    `from_`: how it was; None: nothing was known of it. `reason`: why it is `to`, a word of `reasons.DeviceReason`, of
+    `reasons.Withheld` or of the device's driver; for Gone, the last reason before. '' if there is none.
+    """
+
+    time: str
+    resource: str
+    id: str
+    from_: HistoryState | None = None
+    to: HistoryState
+    reason: str = field(default="", metadata=ABSENT_IF_EMPTY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InventoryStatus:
     """What the agent found and serves.
 
     `config_error`: why the agent cannot use the configuration, or ''. `health_error`: why it cannot keep the devices'
     health on the node's disk, or ''. `kubelet_record_error`: why the kubelet's record cannot be used, or ''.
     `acknowledgement`: the answer to the annotation, '' without one. `cordon_message`: which items of `spec.cordoned`
-    name no device, or ''.
+    name no device, or ''. `history`: what happened to devices in the last days, the newest at the end.
     """
 
     pool_name: str = ""
@@ -173,11 +199,13 @@ class InventoryStatus:
     resources: tuple[InventoryResource, ...] = ()
     devices: tuple[InventoryDevice, ...] = ()
     excluded: tuple[InventoryExclusion, ...] = ()
+    history: tuple[InventoryTransition, ...] = field(default=(), metadata=ABSENT_IF_EMPTY)
     resources_omitted: int = field(default=0, metadata=ABSENT_IF_EMPTY)
     devices_omitted: int = field(default=0, metadata=ABSENT_IF_EMPTY)
     excluded_omitted: int = field(default=0, metadata=ABSENT_IF_EMPTY)
     attributes_omitted: int = field(default=0, metadata=ABSENT_IF_EMPTY)
     holders_omitted: int = field(default=0, metadata=ABSENT_IF_EMPTY)
+    history_omitted: int = field(default=0, metadata=ABSENT_IF_EMPTY)
     last_heartbeat_time: str = field(default="", metadata=ABSENT_IF_EMPTY)
 
     @property

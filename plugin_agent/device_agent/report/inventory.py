@@ -22,6 +22,7 @@ from device_agent.contract.inventory import (
     InventorySpec,
     InventoryStatus,
     InventorySummary,
+    InventoryTransition,
     PodResourcesState,
 )
 from device_agent.contract.node_reasons import NodeReason
@@ -75,6 +76,7 @@ class AgentFacts:
 
     `health_error`: why the devices' health is not kept on the node, or what was kept could not be read, or ''.
     `acknowledgement`: the replies to the annotation, or ''. `cordons`: which cordons name no device, or ''.
+    `history`: what happened to devices, the newest at the end.
     """
 
     config_hash: str
@@ -83,6 +85,7 @@ class AgentFacts:
     health_error: str = ""
     acknowledgement: str = ""
     cordons: str = ""
+    history: tuple[InventoryTransition, ...] = ()
 
 
 def timestamp(seconds: float) -> str:
@@ -94,7 +97,7 @@ def build(snapshot: TableSnapshot, observed: AgentFacts, *, identity: AgentIdent
     """The status, without its heartbeat, of at most `limit` bytes as compact JSON.
 
     Filled in this order, each cut with a count: resources, devices without holders (the broken ones first),
-    excluded, attributes, holders.
+    excluded, attributes, holders, and the history from its newest item on.
     """
     room = _Room(limit - _ENVELOPE)
     texts = [room.text(t) for t in _texts(observed, snapshot)]
@@ -105,6 +108,7 @@ def build(snapshot: TableSnapshot, observed: AgentFacts, *, identity: AgentIdent
     excluded = room.take(map(_excluded, snapshot.excluded))
     listed, attributes_omitted = _with_attributes(listed, found, room)
     listed, holders_omitted = _with_holders(listed, found, room)
+    history = room.take(reversed(observed.history))[::-1]
     return InventoryStatus(
         pool_name=identity.pool,
         agent_version=identity.version,
@@ -119,11 +123,13 @@ def build(snapshot: TableSnapshot, observed: AgentFacts, *, identity: AgentIdent
         resources=resources,
         devices=tuple(listed[i] for i in sorted(listed)),
         excluded=excluded,
+        history=history,
         resources_omitted=len(all_resources) - len(resources),
         devices_omitted=len(found) - len(listed),
         excluded_omitted=len(snapshot.excluded) - len(excluded),
         attributes_omitted=attributes_omitted,
         holders_omitted=holders_omitted,
+        history_omitted=len(observed.history) - len(history),
     )
 
 

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import Final
 
 from device_agent.contract.inventory import InventoryStatus
@@ -20,9 +21,10 @@ from device_agent.report import inventory
 from device_agent.report.acknowledgement import Acknowledgement
 from device_agent.report.api_client import ApiServer
 from device_agent.report.cordoning import Cordoning
+from device_agent.report.history import History
 from device_agent.report.inventory import AgentIdentity
 from device_agent.report.reporter import Orders, Reporter
-from device_agent.report.transitions import Transitions
+from device_agent.report.transitions import Comparison, Transition, log
 from device_agent.runtime.metrics import Metrics, ResourceCount
 from device_agent.runtime.settings import Settings
 from device_agent.store.configuration import MountedConfiguration
@@ -45,6 +47,7 @@ class Shown:
     seating: Seating
     served: ServedNames
     health: Keeper[Record]
+    history: History
     drivers: Sequence[DriverLibrary]
 
 
@@ -52,7 +55,7 @@ class Publication:
     """Publishes `shown`. `api` None: no inventory is written.
 
     `changed` gets the names whose list an admin's order changed, maybe none. `ready`: called once, when the agent is
-    ready for the first time.
+    ready for the first time. `changes`: gets what changed in the table since the last publication or report.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class Publication:
         settings: Settings,
         changed: Callable[[frozenset[str]], None],
         ready: Callable[[], None],
+        changes: Callable[[tuple[Transition, ...], datetime], None],
     ) -> None:
         self._shown = shown
         self._identity = identity
@@ -75,7 +79,8 @@ class Publication:
         self._closed = False
         self._due: asyncio.TimerHandle | None = None
         self._worth_reporting = asyncio.Event()
-        self._transitions = Transitions()
+        self._changes = changes
+        self._comparison = Comparison()
         self._acknowledgement = Acknowledgement(shown.table, changed=changed)
         self._cordoning = Cordoning(shown.table, changed=changed)
         self._reporter = self._reporter_to(api) if api else None
@@ -108,7 +113,7 @@ class Publication:
 
     def scanned(self) -> None:
         """A scan's devices are in the table."""
-        if not any(driver.awaited for driver in self._shown.drivers):
+        if not self._awaiting:
             self._worth_reporting.set()
 
     async def report(self) -> None:
@@ -131,14 +136,23 @@ class Publication:
         snapshot, missing = self._shown.table.snapshot(), self._missing()
         for driver in self._shown.drivers:
             driver.publish(snapshot)
-        if self._shown.scans.in_force is not None:
-            self._transitions.log(snapshot)
+        self._compare(snapshot)
         self._metrics.publish(_counts(snapshot), missing=missing)
         if not missing and not self._was_ready:
             self._was_ready = True
             self._ready()
         if self._reporter is not None:
             self._reporter.changed()
+
+    def _compare(self, snapshot: TableSnapshot) -> None:
+        """Tells what changed. Every snapshot that is shown goes through here first, so the history is never behind."""
+        if self._closed or self._shown.scans.in_force is None:
+            return
+        now = datetime.now(tz=UTC)
+        kept = self._shown.history.last
+        if transitions := self._comparison.take(snapshot, kept=kept, now=now, awaiting=self._awaiting):
+            log(transitions)
+            self._changes(transitions, now)
 
     def _missing(self) -> tuple[str, ...]:
         """What keeps the agent from being ready. The API server and the health of devices do not."""
@@ -149,12 +163,19 @@ class Publication:
         return self._shown.served.missing()
 
     @property
+    def _awaiting(self) -> bool:
+        """Whether a driver has not shown its devices yet."""
+        return any(driver.awaited for driver in self._shown.drivers)
+
+    @property
     def _config_hash(self) -> str:
         """Of the configuration in force, or ''."""
         in_force = self._shown.scans.in_force
         return in_force.sha256 if in_force else ""
 
     def _inventory(self) -> InventoryStatus:
+        snapshot, limit = self._shown.table.snapshot(), self._settings.report_bytes
+        self._compare(snapshot)
         observed = inventory.AgentFacts(
             config_hash=self._config_hash,
             config_error=self._shown.configuration.error,
@@ -162,8 +183,8 @@ class Publication:
             health_error=self._shown.health.problem,
             acknowledgement=self._acknowledgement.text,
             cordons=self._cordoning.text,
+            history=self._shown.history.recent(datetime.now(tz=UTC)),
         )
-        snapshot, limit = self._shown.table.snapshot(), self._settings.report_bytes
         return inventory.build(snapshot, observed, identity=self._identity, limit=limit)
 
     def _ordered(self, orders: Orders) -> None:

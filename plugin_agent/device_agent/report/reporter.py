@@ -9,6 +9,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from device_agent.contract import names
@@ -166,7 +167,7 @@ class Reporter:
             self._changed.clear()
             status = self._build()
             due = time.monotonic() - self._written_at >= settings.heartbeat
-            if status != self._written or due:
+            if self._news(status) or due:
                 pause = await self._write(status)
                 await asyncio.sleep(pause)
                 continue
@@ -179,6 +180,14 @@ class Reporter:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(due_at - time.monotonic(), 0)):
                     await self._changed.wait()
+
+    def _news(self, status: InventoryStatus) -> bool:
+        """Whether the API server does not have this yet. The history alone is no reason to write: it goes with the next
+        write, so that a device which flaps costs no more than its state does.
+        """
+        before = self._written
+        same_history = before and replace(before, history=status.history, history_omitted=status.history_omitted)
+        return status != same_history
 
     async def _read(self) -> None:
         """Reads what admins have written. If somebody deleted the inventory, it is written again at once."""

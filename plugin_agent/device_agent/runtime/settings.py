@@ -80,6 +80,8 @@ class Settings:
     """Pause after the disk refused a read or a write."""
     store_look: float = 30.0
     """Between looks whether the node's files are still there: somebody may have removed them."""
+    history_pace: float = 60.0
+    """The shortest time between two writes of the history to the node's disk."""
     seat_retry: float = 0.5
     """Between tries for a lock that another agent of the node has."""
     seat_settle: float = 0.1

@@ -30,6 +30,8 @@ def test_commands_come_first_with_their_help():
         (("list", "--config", "l"), "config"),
         (("explain", "l"), "config"),
         (("who", ""), "name"),
+        (("history", ""), "device"),
+        (("history", "--node", ""), "node"),
     ],
 )
 def test_a_place_is_completed_with_names_of_its_kind(words: tuple[str, ...], kind: str):

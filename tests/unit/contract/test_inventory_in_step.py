@@ -16,12 +16,14 @@ from device_agent.contract.inventory import (
 )
 from device_agent.contract.node_reasons import NodeReason
 from device_agent.contract.reasons import DeviceHealth, ExclusionReason
+from device_agent.report import history
 from device_agent.report import inventory as bounds
 from unit.contract.schemas import differences
 
 CRD = yaml.safe_load((Path(__file__).parents[3] / "crds" / "nodedeviceinventories.yaml").read_text())
 FIELDS = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
 STATUS = FIELDS["status"]["properties"]
+CHANGE = STATUS["history"]["items"]["properties"]
 DEVICE = STATUS["devices"]["items"]["properties"]
 
 
@@ -32,6 +34,10 @@ def test_the_crd_and_the_dataclasses_have_the_same_fields(part: str, cls: type):
 
 def test_the_agents_limits_are_those_of_the_crd():
     assert STATUS["resources"]["maxItems"] == bounds.MAX_RESOURCES
+    assert STATUS["history"]["maxItems"] == history.MAX_ITEMS
+    assert CHANGE["id"]["maxLength"] == history.MAX_ID
+    assert CHANGE["resource"]["maxLength"] == history.MAX_RESOURCE
+    assert CHANGE["reason"]["maxLength"] == history.MAX_REASON
     assert DEVICE["nodes"]["maxItems"] == bounds.MAX_NODES
     assert DEVICE["attributes"]["maxProperties"] == bounds.MAX_ATTRIBUTES
     assert DEVICE["allocatedTo"]["maxItems"] == bounds.MAX_HOLDERS

@@ -41,6 +41,8 @@ INVENTORY: dict[str, Any] = {
         "resources": [{"name": "r", "devices": 1}],
         "devices": [{"id": "a", "resource": "r", "health": "Healthy", "attributes": {"x": "y"}, "nodes": ["/dev/a"]}],
         "excluded": [{"id": "b"}],
+        "history": [{"time": "t0", "resource": "r", "id": "a", "to": "Healthy"}],
+        "historyOmitted": 3,
     },
 }  # fmt: skip
 

@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from device_agent.contract.inventory import Identity, InventoryStatus, read_status
+from device_agent.contract.inventory import HistoryState, Identity, InventoryStatus, InventoryTransition, read_status
 from device_agent.contract.node_reasons import NodeReason
 from device_agent.kubelet.registration import RegistrationState
 from device_agent.report import inventory
@@ -33,6 +33,14 @@ def strict(schema: dict[str, Any]) -> dict[str, Any]:
     if out.get("type") == "object" and isinstance(schema.get("properties"), dict):
         out["additionalProperties"] = False
     return out
+
+
+HISTORY = tuple(
+    InventoryTransition(
+        time="2026-03-04T05:06:07Z", resource="e.com/a", id=str(n), from_=HistoryState.GONE, to=HistoryState.UNKNOWN
+    )
+    for n in range(150)
+)
 
 
 def device(number: int = 0, **fields: Any) -> DeviceState:
@@ -319,11 +327,12 @@ def test_a_node_of_twenty_thousand_devices_fits_and_is_cut_from_the_end() -> Non
 @pytest.mark.parametrize(
     ("limit", "whole", "cut"),
     [
-        (LIMIT, "resources devices excluded attributes holders", ""),
-        (25_000, "resources devices excluded attributes", "holders"),
-        (22_000, "resources devices excluded", "attributes holders"),
-        (15_500, "resources devices", "excluded attributes holders"),
-        (9_000, "resources", "devices excluded attributes holders"),
+        (LIMIT, "resources devices excluded attributes holders history", ""),
+        (35_000, "resources devices excluded attributes holders", "history"),
+        (25_000, "resources devices excluded attributes", "holders history"),
+        (22_000, "resources devices excluded", "attributes holders history"),
+        (15_500, "resources devices", "excluded attributes holders history"),
+        (9_000, "resources", "devices excluded attributes holders history"),
     ],
 )
 def test_it_is_cut_in_the_order_of_what_matters_least(limit: int, whole: str, cut: str) -> None:
@@ -331,11 +340,13 @@ def test_it_is_cut_in_the_order_of_what_matters_least(limit: int, whole: str, cu
         device(n, holders={f"id-{n:05}": (Holder("namespace", f"pod-{n}", "main"),)}, attributes={"name": "n" * 60})
         for n in range(80)
     ]
-    excluded = tuple(
-        Excluded(id=f"x{n}", source="pci", entry="example.com/nic", reason="MaxDevices") for n in range(40)
-    )
-    assert sized(made(*devices, excluded=excluded, limit=limit)) <= limit
-    status = valid(made(*devices, excluded=excluded, limit=limit))
+    excluded = tuple(Excluded(f"x{n}", source="pci", entry="example.com/nic", reason="MaxDevices") for n in range(40))
+    found = inventory.build(snapshot(*devices, excluded=excluded), observed(history=HISTORY), identity=WHO, limit=limit)
+    assert sized(found) <= limit
+    status = valid(found)
+    shown = status.get("history", [])
+    assert [t["id"] for t in shown] == [t.id for t in HISTORY][len(HISTORY) - len(shown) :]
+    assert status.get("historyOmitted", 0) == len(HISTORY) - len(shown)
     assert {f for f in status if f.endswith("Omitted")} == {f"{f}Omitted" for f in cut.split()}
     assert not set(whole.split()) & set(cut.split())
 

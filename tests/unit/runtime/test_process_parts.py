@@ -2,30 +2,24 @@
 
 import asyncio
 import contextlib
-import logging
 import select
 import socket
 import stat
 import tempfile
 import threading
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from device_agent.contract.inventory import Identity
 from device_agent.kubelet import sockets
 from device_agent.kubelet.podresources import listing
 from device_agent.kubelet.proto import podresources_pb2 as pr
 from device_agent.report.api_client import ApiCallError, ApiServer
-from device_agent.report.transitions import Transitions
 from device_agent.runtime import directory_watch
 from device_agent.runtime.directory_watch import DirectoryWatch
 from device_agent.runtime.settings import SettingError, Settings
 from device_agent.runtime.worker import Worker, WorkerBusyError
-from device_agent.select.unit import Grants, Unit
 from device_agent.table.holders import Holder
-from device_agent.table.snapshot import DeviceState, Health, ResourceState, TableSnapshot
 
 
 @pytest.fixture
@@ -283,50 +277,3 @@ def test_an_invalid_token_is_reported_without_its_content(tmp_path: Path) -> Non
         server.request("GET", "/")
     assert "secret" not in str(told.value)
     assert str(told.value) == f"GET /: there is no token in {tmp_path / 'token'}"
-
-
-# Transitions
-
-
-def state(number: int, *, reason: str = "") -> DeviceState:
-    unit = Unit(
-        entry="e.com/a", resource="e.com/a", id=str(number), value=str(number), identity=Identity.STABLE,
-        source="pci", attributes={}, nodes=(), grants=Grants(), hardware=(),
-    )  # fmt: skip
-    health = Health.UNHEALTHY if reason else Health.HEALTHY
-    since = datetime(2026, 1, 1, tzinfo=UTC)
-    return DeviceState(unit=unit, health=health, reason=reason, message="m" * bool(reason), since=since,
-                       ids=(unit.id,), holders={})  # fmt: skip
-
-
-def shot(*devices: DeviceState) -> TableSnapshot:
-    resource = ResourceState(name="e.com/a", entry="e.com/a", devices=devices, capacity=0, allocated=0,
-                             message="")  # fmt: skip
-    return TableSnapshot(resources=(resource,), excluded=(), refused={}, holders_known=True)
-
-
-def said(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, str]]:
-    out = [(r.levelname, r.message, getattr(r, "device", str(getattr(r, "devices", "")))) for r in caplog.records]
-    caplog.clear()
-    return out
-
-
-def test_each_change_of_a_device_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    transitions = Transitions()
-    transitions.log(shot(state(1), state(2, reason="Missing")))
-    assert said(caplog) == [("INFO", "device found", "1"), ("WARNING", "device unhealthy", "2")]
-    transitions.log(shot(state(1), state(2, reason="Missing")))
-    assert said(caplog) == []
-    transitions.log(shot(state(1, reason="HeldAs"), state(2)))
-    assert said(caplog) == [("WARNING", "device unhealthy", "1"), ("INFO", "device healthy again", "2")]
-    transitions.log(shot(state(2)))
-    assert said(caplog) == [("INFO", "device gone", "1")]
-
-
-def test_a_thousand_changes_at_once_give_a_few_log_lines(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    Transitions().log(shot(*(state(n) for n in range(1000))))
-    lines = said(caplog)
-    assert len(lines) == 21
-    assert lines[-1] == ("INFO", "more devices changed", "980")
