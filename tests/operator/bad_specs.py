@@ -321,7 +321,7 @@ CASES = (
         _one(inject={"mounts": [{"hostPath": "/{name}", "containerPath": "/opt"}]}),
     ),
     Case(
-        "env name with a dash", API, "must be the name of an environment variable", _env({"name": "A-B", "value": ""})
+        "env name with '='", API, "must be the name of an environment variable", _env({"name": "A=B", "value": ""})
     ),
     Case(
         "env set twice",
