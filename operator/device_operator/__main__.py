@@ -103,10 +103,8 @@ def _render(arguments: dict[str, object]) -> int:
     remarks: tuple[str, ...] = ()
     if not chosen.agent_image:
         chosen = dataclasses.replace(chosen, agent_image=f"device-agent:{__version__}")
-        remarks = (
-            f"the agent's image is not known here, so {chosen.agent_image} stands for it; give --agent-image, "
-            "or run render in the operator's pod",
-        )
+        cure = "give --agent-image, or run render in the operator's pod"
+        remarks = (f"the agent's image is not known here, so {chosen.agent_image} stands for it; {cure}",)
     rendered = offline.render_file(filename, offline.render_settings(chosen), nodes=nodes)
     for remark in (*remarks, *rendered.remarks):
         print(f"device-operator: {remark}", file=sys.stderr)

@@ -1,5 +1,6 @@
 """Both CRDs on a real API server: what it accepts, what it refuses with which message, and what kubectl shows."""
 
+import copy
 import json
 import re
 from datetime import UTC, datetime, timedelta
@@ -16,6 +17,7 @@ from device_operator.spec import vain
 from device_operator.spec.acceptance import AcceptedState, InForce
 from device_operator.spec.parsing import parse_spec
 from device_operator.spec.placement import assignment
+from device_operator.spec.written import parse_written
 from device_operator.status.observed import Observed
 from device_operator.status.summary import compute
 from kubeapi import CONFIGS, INVENTORIES, Kube, Object, RefusedError
@@ -175,9 +177,79 @@ def test_max_unavailable_is_a_number_or_a_percentage(kube: Kube, max_unavailable
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace(" ", "-"))
 def test_wrong_specs_are_refused_with_advice(kube: Kube, case: Case):
     if case.by == API:
-        assert case.message in refusal(kube, case.object)
+        text = refusal(kube, case.object)
+        assert case.message in text
+        assert_render_names(text, case.object)
     else:
         assert case.message in _told_by_the_operator(create(kube, case.object))
+
+
+def assert_render_names(refused: str, obj: Any) -> None:
+    """`render` refuses the object too, with a text about each place that the API server names."""
+    with pytest.raises(InvalidSpecError) as told:
+        parse_written(obj)
+    ours = [problem.partition(": ")[0] for problem in told.value.problems]
+    named = re.findall(r"(?:^|[ \[\"])((?:spec|metadata)(?:[.\[][\w.\[\]-]+)?)[\":]", refused)
+    assert named, refused
+    for theirs in named:
+        assert any(a.startswith(b) for our in ours for a, b in ((our, theirs), (theirs, our))), (ours, refused)
+
+
+def broken(schema: dict[str, Any], value: Any, path: str) -> list[tuple[str, Any]]:
+    """(path, value) for each bound of a schema that `value` could break: the value just beyond it."""
+    found: list[tuple[str, Any]] = []
+    kind = schema.get("type")
+    if kind == "string" and "maxLength" in schema:
+        found.append((path, "a" * (schema["maxLength"] + 1)))
+    if kind == "string" and schema.get("minLength"):
+        found.append((path, ""))
+    if kind == "string" and "enum" in schema:
+        found.append((path, "Nonesuch"))
+    if kind == "integer":
+        found += [(path, schema[key] + step) for key, step in (("minimum", -1), ("maximum", 1)) if key in schema]
+    if kind == "array" and isinstance(value, list) and value:
+        found.append((path, [value[0]] * (schema["maxItems"] + 1)))
+        if schema.get("minItems"):
+            found.append((path, []))
+        found += broken(schema["items"], value[0], f"{path}[0]")
+    if kind == "object" and isinstance(value, dict):
+        found += [
+            item
+            for k, v in value.items()
+            if k in schema.get("properties", {})
+            for item in broken(schema["properties"][k], v, f"{path}.{k}")
+        ]
+        found += [(f"{path}.{k}", None) for k in schema.get("required", ()) if k in value]
+    return found
+
+
+def with_value(obj: Any, path: str, value: Any) -> Any:
+    """A copy of the object with this value at the path."""
+    whole = inner = copy.deepcopy(obj)
+    steps: list[Any] = [int(n) if n else name for name, n in re.findall(r"([A-Za-z]\w*)|\[(\d+)\]", path)]
+    for step in steps[:-1]:
+        inner = inner[step]
+    inner[steps[-1]] = value
+    return whole
+
+
+def test_beyond_each_bound_render_refuses_what_the_api_server_refuses(kube: Kube):
+    schema = CRDS["DevicePluginConfig"]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    tried = broken(schema, EVERYTHING, "spec")
+    assert len(tried) > 100
+    for path, value in tried:
+        obj = with_value(config(EVERYTHING), path, value)
+        try:
+            create(kube, obj)
+        except RefusedError as refused:
+            assert_render_names(str(refused), obj)
+        else:  # also a value that the schema takes must not be refused by `render` alone, unless the operator does
+            operator, ours = _told_by_the_operator(obj), ""
+            try:
+                parse_written(obj)
+            except InvalidSpecError as error:
+                ours = str(error)
+            assert bool(operator) == bool(ours), (path, ours)
 
 
 def _told_by_the_operator(stored: dict[str, Any]) -> str:

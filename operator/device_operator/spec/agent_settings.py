@@ -155,7 +155,10 @@ def quantities_as_text(raw: object) -> object:
 
 def problems(agent: AgentSettings, at: str) -> Iterator[str]:
     if agent.image is not None and (not agent.image or re.search(r"\s", agent.image)):
-        yield f"{at}.image: {agent.image!r} must be an image reference without spaces, such as registry.example.com/device-agent:1"
+        yield (
+            f"{at}.image: {agent.image!r} must be an image reference without spaces, "
+            "such as registry.example.com/device-agent:1"
+        )
     for i, secret in enumerate(agent.image_pull_secrets or ()):
         if not _is_name(secret.name):
             yield f"{at}.imagePullSecrets[{i}].name: {secret.name!r:.80} is no name of a Secret: {_NAME_RULE}"
@@ -197,7 +200,9 @@ def _driver_access_problems(access: DriverAccess, at: str) -> Iterator[str]:
             "or driverRoot alone (the agent runs privileged)"
         )
     if access.runtime_class is not None and not _is_name(access.runtime_class):
-        yield f"{at}.runtimeClass: {access.runtime_class!r:.80} is no name of a RuntimeClass, such as nvidia: {_NAME_RULE}"
+        yield (
+            f"{at}.runtimeClass: {access.runtime_class!r:.80} is no name of a RuntimeClass, such as nvidia: {_NAME_RULE}"
+        )
     root = access.driver_root
     if root not in (None, "/") and (not _PATH.fullmatch(root) or set("*?[") & set(root)):
         yield (

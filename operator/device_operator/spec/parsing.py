@@ -47,8 +47,8 @@ def parse_spec(obj: Mapping[str, Any]) -> Spec:
     if not isinstance(raw, dict):
         what = "is missing; it needs" if raw is None else f"{raw!r:.40} must be an object, with"
         raise InvalidSpecError((*problems, f"spec: {what} at least spec.resources"))
-    for key in sorted(map(str, raw.keys() - _SPEC_FIELDS)):
-        problems.append(unknown_field(key, sorted(_SPEC_FIELDS), path="spec"))
+    unknown = sorted(map(str, raw.keys() - _SPEC_FIELDS))
+    problems += (unknown_field(key, sorted(_SPEC_FIELDS), path="spec") for key in unknown)
 
     resources = tuple(_resources(raw.get("resources"), problems))
     paused = raw.get("paused", False)

@@ -31,7 +31,6 @@ UNIT_NODE = "node"
 """`unit: node`: all selected devices of a node together are one device."""
 
 
-
 def problems(document: Document, *, path: str = "spec.resources") -> tuple[str, ...]:
     """All mistakes of the document, in its order; empty if an agent can serve it."""
     found: list[str] = []
@@ -325,7 +324,8 @@ def _env(entries: tuple[Env, ...], at: str) -> Iterator[str]:
         if template and (problem := names.variable_problem("0".join(template.parts[::2]))):
             yield f"{at}[{i}].name: {env.name!r}: {problem}"
         if any(count < 1 for count in env.counts):
-            yield f"{at}[{i}].counts: {min(env.counts)} must be 1 or more: counts are sizes of requests; omit it for all"
+            least = min(env.counts)
+            yield f"{at}[{i}].counts: {least} must be 1 or more: counts are sizes of requests; omit it for all"
         for j, earlier in enumerate(entries[:i]):
             both = not env.counts or not earlier.counts or set(env.counts) & set(earlier.counts)
             if env.name == earlier.name and both:

@@ -112,7 +112,8 @@ def each(
             missing = missing or error.args[0]
     if missing and not made and not optional:
         raise UnusableDeviceError(
-            ExclusionReason.MISSING_ATTRIBUTE, f"{where} needs {missing}, which the device does not have{several_files(missing)}"
+            ExclusionReason.MISSING_ATTRIBUTE,
+            f"{where} needs {missing}, which the device does not have{several_files(missing)}",
         )
     return tuple(made)
 

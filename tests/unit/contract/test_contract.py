@@ -171,7 +171,10 @@ def test_a_field_of_a_wrong_type_is_refused_with_the_path(fields: dict[str, Any]
         ({"inject": {"mounts": [{"hostPath": "/" + "a" * 600, "containerPath": "/x"}]}}, "a path may have 512"),
         ({"devices": [{"files": {"paths": ["/dev/a\0"]}}]}, "has a NUL"),
         ({"inject": {"deviceNodes": [{"hostPath": "/dev/a\0"}]}}, "has a NUL"),
-        ({"inject": {"mounts": [{"hostPath": "/", "containerPath": "/host"}]}}, "'/' must be a file or directory below /"),
+        (
+            {"inject": {"mounts": [{"hostPath": "/", "containerPath": "/host"}]}},
+            "'/' must be a file or directory below /",
+        ),
         ({"inject": {"mounts": [{"hostPath": "//opt", "containerPath": "/opt"}]}}, "write /opt"),
         ({"inject": {"deviceNodes": [{"hostPath": "/dev/a", "containerPath": "/"}]}}, "'/' must be a file or dir"),
         ({"inject": {"deviceNodes": [{"hostPath": "/dev/c{position}"}]}}, "counts within one container"),

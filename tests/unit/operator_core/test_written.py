@@ -114,7 +114,12 @@ def test_each_bound_of_the_schema_is_checked() -> None:
     known = {
         *("type", "format", "properties", "required", "items", "additionalProperties", "enum", "pattern"),
         *("anyOf", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "maxProperties"),
-        *("x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-int-or-string", "x-kubernetes-map-type"),
+        *(
+            "x-kubernetes-list-type",
+            "x-kubernetes-list-map-keys",
+            "x-kubernetes-int-or-string",
+            "x-kubernetes-map-type",
+        ),
     }
 
     def words(schema: Any) -> set[str]:
