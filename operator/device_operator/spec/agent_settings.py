@@ -201,7 +201,8 @@ def _driver_access_problems(access: DriverAccess, at: str) -> Iterator[str]:
         )
     if access.runtime_class is not None and not _is_name(access.runtime_class):
         yield (
-            f"{at}.runtimeClass: {access.runtime_class!r:.80} is no name of a RuntimeClass, such as nvidia: {_NAME_RULE}"
+            f"{at}.runtimeClass: {access.runtime_class!r:.80} is no name of a RuntimeClass, such as nvidia: "
+            f"{_NAME_RULE}"
         )
     root = access.driver_root
     if root not in (None, "/") and (not _PATH.fullmatch(root) or set("*?[") & set(root)):

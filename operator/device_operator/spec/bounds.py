@@ -46,15 +46,17 @@ def _value(value: Any, rule: Schema, at: str) -> Iterator[tuple[str, str]]:
     if rule.get("x-kubernetes-int-or-string"):
         return  # quantities and maxUnavailable: the parser reads them
     kind, words = _TYPES[rule["type"]]
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+    if type(value) is not kind:  # a bool does not count as an int
         yield at, f"must be {words}, not {value!r:.60}"
-    elif kind is str:
+    elif isinstance(value, str):
         yield from ((at, text) for text in _text(value, rule))
-    elif kind is int:
+    elif isinstance(value, bool):
+        return
+    elif isinstance(value, int):
         yield from ((at, text) for text in _number(value, rule))
-    elif kind is list:
+    elif isinstance(value, list):
         yield from _list(value, rule, at)
-    elif kind is dict:
+    elif isinstance(value, dict):
         yield from _object(value, rule, at)
 
 

@@ -300,8 +300,8 @@ def _device_node(node: DeviceNode, resource: Resource, at: str) -> Iterator[str]
                 "set sharing.maxPerContainer: 1, or a placeholder such as {position} in the path"
             )
     env = _parsed(node.env)
-    if node.env and env and (problem := names.variable_problem("0".join(env.parts[::2]))):
-        yield f"{at}.env: {node.env!r}: {problem}"
+    if node.env and env and (wrong := names.variable_problem("0".join(env.parts[::2]))):
+        yield f"{at}.env: {node.env!r}: {wrong}"
 
 
 def _mount(mount: Mount, at: str) -> Iterator[str]:
