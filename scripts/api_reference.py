@@ -75,7 +75,10 @@ def reference() -> Iterator[str]:
     for attribute in attributes.ATTRIBUTES:
         yield f"| `{attribute.name}` | {', '.join(attribute.sources)} | {attribute.description} |"
     for prefix, sources in attributes.FILE_PREFIXES.items():
-        yield f"| `{prefix}<path>` | {', '.join(sources)} | {_FILES[prefix]}, stripped, at most 128 bytes |"
+        yield f"| `{prefix}<path>` | {', '.join(sources)} | {_FILES[prefix]}, stripped, at most 128 bytes. {_STAR} |"
+
+
+_STAR = "One directory or file name of the path may hold `*`; exactly one file must match"
 
 
 def fields(schema: dict[str, Any], path: str) -> Iterator[str]:

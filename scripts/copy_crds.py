@@ -1,19 +1,25 @@
-"""Copies the CustomResourceDefinitions of crds/ into the chart, as templates behind crds.enabled and crds.keep.
+"""Copies the CustomResourceDefinitions of crds/ into the chart, and the bounds of `spec` into the operator.
+
+The chart has them as templates behind crds.enabled and crds.keep. The operator has the schema of a DevicePluginConfig's
+spec without texts and rules, so that `device-operator render` refuses what the API server refuses.
 
 Helm installs a chart's own crds/ folder once and never upgrades it; templates are upgraded with the release. The
 source is copied as text, so its order and comments stay; `--check` writes nothing and fails where a copy has drifted.
 """
 
 import argparse
+import json
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "crds"
 TARGET = ROOT / "charts" / "device-operator" / "templates" / "crds"
+BOUNDS = ROOT / "operator" / "device_operator" / "spec" / "schema.json"
 
 _HEADER = "{{- /* Copied from crds/%s by scripts/copy_crds.py: change it there. */}}\n{{- if .Values.crds.enabled }}\n"
 _FOOTER = "{{- end }}\n"
@@ -63,6 +69,23 @@ def wanted(source: Path) -> dict[str, str]:
     return {file.name: template(file.read_text(encoding="utf-8"), name=file.name) for file in files}
 
 
+def bounds(text: str) -> str:
+    """The schema of `spec` as JSON, without descriptions and rules."""
+    version = yaml.safe_load(text)["spec"]["versions"][0]
+    schema = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    return json.dumps(_bare(schema), indent=1, sort_keys=True) + "\n"
+
+
+def _bare(schema: dict[str, Any]) -> dict[str, Any]:
+    bare = {k: v for k, v in schema.items() if k not in ("description", "x-kubernetes-validations")}
+    if "properties" in bare:
+        bare["properties"] = {name: _bare(inner) for name, inner in bare["properties"].items()}
+    for key in ("items", "additionalProperties"):
+        if key in bare:
+            bare[key] = _bare(bare[key])
+    return bare
+
+
 def drift(*, source: Path, target: Path) -> list[str]:
     """What differs between the copies and their sources, one line each; empty when they are in step."""
     copies = {file.name: file.read_text(encoding="utf-8") for file in target.glob("*.yaml")}
@@ -88,19 +111,23 @@ def copy(*, source: Path, target: Path) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Copy crds/*.yaml into the chart.")
+    parser = argparse.ArgumentParser(description="Copy crds/*.yaml into the chart and the operator.")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where a copy has drifted")
     arguments = parser.parse_args()
     try:
+        wanted_bounds = bounds((SOURCE / "devicepluginconfigs.yaml").read_text(encoding="utf-8"))
         if not arguments.check:
             copy(source=SOURCE, target=TARGET)
+            BOUNDS.write_text(wanted_bounds, encoding="utf-8")
         found = drift(source=SOURCE, target=TARGET)
+        if BOUNDS.read_text(encoding="utf-8") != wanted_bounds:
+            found.append(f"{BOUNDS.name}: differs from crds/devicepluginconfigs.yaml")
     except CrdError as error:
         found = [str(error)]
     for line in found:
         print(f"copy_crds: {line}", file=sys.stderr)
     if found and arguments.check:
-        print("copy_crds: run scripts/copy_crds.py to bring the chart in step", file=sys.stderr)
+        print("copy_crds: run scripts/copy_crds.py to bring the copies in step", file=sys.stderr)
     return 1 if found else 0
 
 

@@ -26,7 +26,7 @@ def scan(root: Path, document: Document) -> dict[str, Any]:
     logging.getLogger("device_agent").addHandler(logging.NullHandler())  # the answer has what it would log
     scanner = Scanner(roots)
     findings = scanner.scan(document)
-    return described(select(document, findings, dev=scanner.device_nodes()), errors=findings.errors)
+    return described(document, select(document, findings, dev=scanner.device_nodes()), errors=findings.errors)
 
 
 def documents(path: str, text: str) -> list[Any]:

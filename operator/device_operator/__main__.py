@@ -26,7 +26,9 @@ Flags of `run`; each has an environment variable, DEVICE_OPERATOR_ and the flag 
     --inventory-grace-seconds 1800  --failed-create-seconds 10
     --request-timeout-seconds 30  --watch-idle-seconds 90  --watch-stale-seconds 300
 
-Flags of `render`: -f FILE (- is standard input; several documents allowed) and the --namespace and --agent-… ones.
+Flags of `render`: -f FILE (- is standard input; several documents allowed), --nodes FILE and the --namespace and
+--agent-… ones. In the operator's container the variables are set, so `render` makes there what the operator makes.
+With --nodes (the output of kubectl get nodes -o yaml) it also judges PoolOverlap and ResourceConflict.
 `render` prints warnings about accepted configurations, such as rights of agents, on standard error.
 
 Exit status: 0 ended by a signal or done; 1 a lost Lease, a missing permission, a fault; 2 wrong usage or input.
@@ -70,6 +72,12 @@ def parser() -> argparse.ArgumentParser:
     run.set_defaults(command=_run)
     render = commands.add_parser("render", help="print the manifests of DevicePluginConfigs in a file")
     render.add_argument("-f", "--filename", required=True, help="YAML or JSON, - for standard input")
+    render.add_argument(
+        "--nodes",
+        default="",
+        metavar="FILE",
+        help="Nodes as kubectl get nodes -o yaml prints them: judge which pools and objects want the same node",
+    )
     settings.add_arguments(render, group="render")
     render.set_defaults(command=_render)
     presets = commands.add_parser("presets", help="list the presets, or print one")
@@ -90,12 +98,15 @@ def _run(arguments: dict[str, object]) -> int:
 def _render(arguments: dict[str, object]) -> int:
     from device_operator import offline  # noqa: PLC0415
 
-    filename = str(arguments.pop("filename"))
+    filename, nodes = str(arguments.pop("filename")), str(arguments.pop("nodes"))
     chosen = settings.resolve(arguments)
+    remarks: tuple[str, ...] = ()
     if not chosen.agent_image:
         chosen = dataclasses.replace(chosen, agent_image=f"device-agent:{__version__}")
-    rendered = offline.render_file(filename, offline.render_settings(chosen))
-    for remark in rendered.remarks:
+        cure = "give --agent-image, or run render in the operator's pod"
+        remarks = (f"the agent's image is not known here, so {chosen.agent_image} stands for it; {cure}",)
+    rendered = offline.render_file(filename, offline.render_settings(chosen), nodes=nodes)
+    for remark in (*remarks, *rendered.remarks):
         print(f"device-operator: {remark}", file=sys.stderr)
     return _print(rendered.manifests)
 

@@ -4,8 +4,9 @@ import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 from device_agent.contract import names
@@ -13,11 +14,13 @@ from device_agent.contract import names
 from device_operator.render.manifests import RenderSettings, dump_yaml, render
 from device_operator.runtime import errors
 from device_operator.runtime.settings import Settings
-from device_operator.spec import catalogue, vain
+from device_operator.spec import catalogue
 from device_operator.spec.caveats import caveats
 from device_operator.spec.model import ConfigRef, Spec
-from device_operator.spec.parsing import parse_spec
+from device_operator.spec.placement import NodeView, OtherConfig, assignment, describe
+from device_operator.spec.written import parse_written
 
+STDIN: Final = "-"
 NO_UID = "00000000-0000-0000-0000-000000000000"
 """Stands for the uid, which a file does not have."""
 
@@ -42,35 +45,110 @@ class Rendered:
     remarks: tuple[str, ...]
 
 
-def render_file(filename: str, settings: RenderSettings) -> Rendered:
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A DevicePluginConfig of a file. `where`: file, place and name, for messages."""
+
+    where: str
+    ref: ConfigRef
+    spec: Spec
+
+
+def render_file(filename: str, settings: RenderSettings, *, nodes: str = "") -> Rendered:
     """The manifests of every DevicePluginConfig in `filename` (- is standard input), in their order.
 
+    `nodes`: a file with Nodes, by which overlaps of pools and conflicts between the objects are judged; '' for none.
+
     Raises:
-        errors.UsageError: the file is missing, is not YAML, or has a key or name twice, another kind, or a spec that
+        errors.UsageError: a file is missing, is not YAML, or has a key or name twice, another kind, or a spec that
             would not be accepted.
     """
+    if nodes == filename == STDIN:
+        raise errors.UsageError("-f and --nodes: only one of them can be standard input; name a file for the other")
+    configs = _configs(filename)
+    remarks = [f"{c.where}: {text}" for c in configs for text in caveats(c.spec)]
+    if nodes:
+        remarks += _judged(configs, _nodes(nodes), nodes)
+    return Rendered("".join(dump_yaml(render(c.ref, c.spec, settings)) for c in configs), tuple(remarks))
+
+
+def _configs(filename: str) -> list[_Written]:
+    found = _documents(filename)
+    if not found:
+        raise errors.UsageError(f"{filename}: no DevicePluginConfig in it")
+    names_at: dict[str, str] = {}
+    configs = []
+    for where, document in found:
+        name = _named(document, f"{filename}: {where}")
+        if (before := names_at.setdefault(name, where)) != where:
+            raise errors.UsageError(f"{filename}: {where}: {name} is the name of {before} already; choose another")
+        at = f"{filename}: {where}: {name}"
+        ref = ConfigRef(name, str(document["metadata"].get("uid") or NO_UID))
+        configs.append(_Written(at, ref, _spec(document, at)))
+    return configs
+
+
+def _documents(filename: str) -> list[tuple[str, Any]]:
+    """The objects of a file with their places; items of a List one by one."""
     try:
-        text = sys.stdin.read() if filename == "-" else Path(filename).read_text(encoding="utf-8")
+        text = sys.stdin.read() if filename == STDIN else Path(filename).read_text(encoding="utf-8")
         documents = [d for d in yaml.load_all(text, _Loader) if d is not None]
     except (OSError, ValueError, yaml.YAMLError) as error:  # ValueError: bytes that are not text, invalid dates
         raise errors.UsageError(f"{filename}: {error}") from error
     except RecursionError as error:
         raise errors.UsageError(f"{filename}: nested too deeply") from error
-    found = [c for n, document in enumerate(documents, 1) for c in _objects(document, f"document {n}", filename)]
+    return [c for n, document in enumerate(documents, 1) for c in _objects(document, f"document {n}", filename)]
+
+
+def _nodes(filename: str) -> list[NodeView]:
+    """The Nodes of a file, as `kubectl get nodes -o yaml` (or json) prints them."""
+    found: dict[str, NodeView] = {}
+    for where, raw in _documents(filename):
+        kind = raw.get("kind") if isinstance(raw, dict) else None
+        if kind != "Node":
+            raise errors.UsageError(
+                f"{filename}: {where}: kind {kind!r} is not Node; write the file by: kubectl get nodes -o yaml"
+            )
+        meta = raw.get("metadata")
+        name = meta.get("name") if isinstance(meta, dict) else None
+        labels = (meta.get("labels") or {}) if isinstance(meta, dict) else {}
+        if not isinstance(name, str) or not isinstance(labels, dict):
+            raise errors.UsageError(f"{filename}: {where}: a Node needs metadata.name, and labels as an object")
+        if name in found:
+            raise errors.UsageError(f"{filename}: {where}: node {name} is in the file already; keep one")
+        texts = {str(key): str(value) for key, value in labels.items()}
+        found[name] = NodeView(name=name, labels=texts, created=datetime.fromtimestamp(0, UTC))
     if not found:
-        raise errors.UsageError(f"{filename}: no DevicePluginConfig in it")
-    names_at: dict[str, str] = {}
-    manifests: list[str] = []
+        raise errors.UsageError(f"{filename}: no Node in it; write the file by: kubectl get nodes -o yaml")
+    return list(found.values())
+
+
+def _judged(configs: list[_Written], nodes: list[NodeView], filename: str) -> list[str]:
+    """Remarks about pools without nodes. An earlier object of the file wins against a later one.
+
+    Raises:
+        errors.UsageError: pools of one object overlap, or two objects serve a resource on one node.
+    """
+    refused: list[str] = []
     remarks: list[str] = []
-    for where, document in found:
-        name = _named(document, f"{filename}: {where}")
-        if (before := names_at.setdefault(name, where)) != where:
-            raise errors.UsageError(f"{filename}: {where}: {name} is the name of {before} already; choose another")
-        spec = _spec(document, f"{filename}: {where}: {name}")
-        ref = ConfigRef(name, str(document["metadata"].get("uid") or NO_UID))
-        manifests.append(dump_yaml(render(ref, spec, settings)))
-        remarks += (f"{filename}: {where}: {name}: {text}" for text in caveats(spec))
-    return Rendered("".join(manifests), tuple(remarks))
+    before: list[OtherConfig] = []
+    for config in configs:
+        assigned = assignment(config.spec, nodes=nodes, others=before)
+        if assigned.overlaps:
+            reasons = ", ".join(dict.fromkeys(o.reason for o in assigned.overlaps))
+            refused.append(f"{config.where}: {reasons}: {describe(assigned.overlaps)}")
+        remarks += (
+            f"{config.where}: pool {pool.name} matches none of the {len(nodes)} nodes in {filename}; "
+            "compare its nodeSelector and nodeSelectorTerms with their labels"
+            for pool in config.spec.pools
+            if not assigned.nodes[pool.name] and not pool.may_be_empty
+        )
+        before.append(
+            OtherConfig(name=config.ref.name, uid=config.ref.uid, created=nodes[0].created, held=config.spec.pools)
+        )
+    if refused:
+        raise errors.UsageError("\n  ".join(refused))
+    return remarks
 
 
 class _DuplicateKeyError(yaml.YAMLError):
@@ -95,7 +173,7 @@ class _Loader(yaml.SafeLoader):
 
 def _objects(document: Any, where: str, filename: str) -> Iterator[tuple[str, Any]]:
     """The document, or the items of a List such as `kubectl get -o yaml` prints, each with its place."""
-    if not isinstance(document, dict) or document.get("kind") != "List":
+    if not isinstance(document, dict) or not str(document.get("kind")).endswith("List"):
         yield where, document
         return
     items = document.get("items")
@@ -141,9 +219,6 @@ def _named(document: Any, where: str) -> str:
 
 def _spec(document: dict[str, Any], where: str) -> Spec:
     try:
-        spec = parse_spec(document)
+        return parse_written(document)
     except errors.InvalidSpecError as error:
         raise errors.UsageError(f"{where}: " + "\n  ".join(error.problems)) from error
-    if in_vain := vain.problems(spec):
-        raise errors.UsageError(f"{where}: " + "\n  ".join(in_vain))
-    return spec

@@ -26,17 +26,23 @@ from device_agent.select.description import described
 from device_agent.select.selection import select
 
 EXIT_CONFIG = 2
+_HINT = (
+    "scan takes config.json of an agent's ConfigMap, as `device-operator render` prints it; "
+    "for a DevicePluginConfig use: kubectl devices explain -f FILE --tree DIR"
+)
 
 
 def run(config_path: Path, host_root: Path, *, driver_root: Path = Path("/")) -> int:
     """Prints the scan as JSON on stdout. Returns 2, with lines on stderr, if the configuration or root is unusable."""
     try:
-        document = parse(_read(config_path))
-    except OSError as error:
-        print(f"{config_path}: {error.strerror}", file=sys.stderr)
+        raw = _read(config_path)
+    except (OSError, ContractError) as error:
+        print(f"{config_path}: {getattr(error, 'strerror', None) or error}", file=sys.stderr)
         return EXIT_CONFIG
+    try:
+        document = parse(raw)
     except ContractError as error:
-        print(f"{config_path}: {error}", file=sys.stderr)
+        print(f"{config_path}: {error}; {_HINT}", file=sys.stderr)
         return EXIT_CONFIG
     if problems := check.problems(document, path="resources"):
         for problem in problems:
@@ -91,7 +97,7 @@ def _ask_nvml(document: Document, roots: Roots, driver_root: Path) -> NvmlView |
 def scan_json(
     document: Document, roots: Roots, *, drivers: Mapping[str, Opener] = NO_DRIVERS, errors: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """One scan and its selection as plain JSON values: devices, excluded, refused, notes, errors.
+    """One scan and its selection as plain JSON values: devices, excluded, health, refused, notes, errors.
 
     `drivers`: sources made from the answers of driver libraries, by kind. `errors`: what these libraries could not
     tell. The `notes` say why an entry finds nothing.
@@ -99,7 +105,7 @@ def scan_json(
     scanner = Scanner(roots)
     findings = scanner.scan(document, drivers=drivers)
     selection = select(document, findings, dev=scanner.device_nodes())
-    return described(selection, errors=(*findings.errors, *errors))
+    return described(document, selection, errors=(*findings.errors, *errors))
 
 
 def _nvml_errors(view: NvmlView | None) -> tuple[str, ...]:

@@ -1,15 +1,20 @@
 """From `kubectl apply` to the pools' objects, and back when somebody edits them."""
 
 import copy
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from device_agent.contract import names
+from device_operator.__main__ import main
 from kubeapi import (
     CONFIGMAPS,
     CONFIGS,
     DAEMONSETS,
+    NAMESPACE,
     NODES,
     Kube,
     Object,
@@ -41,6 +46,29 @@ def test_each_pool_gets_a_configmap_and_a_daemonset(operator: OperatorProcess, k
         assert volumes == [configmaps[name]["metadata"]["name"]]
         assert "example.com/pools" in configmaps[name]["data"]["config.json"]
     assert accepted(kube, "pools")["status"] == "True"
+
+
+def test_render_prints_what_the_operator_applies(
+    operator: OperatorProcess, kube: Kube, owned: Owned, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kube.create(CONFIGS, config("printed", nodePools=[pool("edge", hardware="printed")]))
+    configmap, daemonset = both(owned, "printed")
+    file = tmp_path / "printed.json"
+    file.write_text(json.dumps(kube.get(f"{CONFIGS}/printed")))
+
+    assert main(["render", "-f", str(file), f"--namespace={NAMESPACE}", f"--agent-image={IMAGE}"]) == 0
+
+    for made, printed in zip((configmap, daemonset), yaml.safe_load_all(capsys.readouterr().out), strict=True):
+        for key in ("labels", "annotations"):
+            assert printed["metadata"][key].items() <= made["metadata"][key].items()
+        assert printed["metadata"]["ownerReferences"] == made["metadata"]["ownerReferences"]
+        assert printed.get("data") == made.get("data")
+    # of equal pod templates alone the hash is equal; the API server adds defaults to the template itself
+    key = f"{names.GROUP}/template-hash"
+    assert printed["spec"]["template"]["metadata"]["annotations"][key] == made["metadata"]["annotations"][key]
+    path = f"{DAEMONSETS}/{made['metadata']['name']}"
+    replaced = kube("PUT", f"{path}?dryRun=All", {**printed, "metadata": made["metadata"]})
+    assert replaced["spec"] == kube.get(path)["spec"]
 
 
 def test_the_object_itself_carries_nothing_of_the_operator(operator: OperatorProcess, kube: Kube, owned: Owned) -> None:

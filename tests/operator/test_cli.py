@@ -288,7 +288,8 @@ def installed(kube: Kube) -> Iterator[None]:
     container = {
         "name": "operator",
         "image": "example.com/operator:1",
-        "args": ["run", "--agent-image=example.com/agent:1"],
+        "args": ["run"],
+        "env": [{"name": "DEVICE_OPERATOR_AGENT_IMAGE", "value": "example.com/agent:1"}],
     }
     kube.create(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", {"metadata": {"name": "device-operator-agent"}})
     kube.create(

@@ -1,5 +1,6 @@
 """Both CRDs on a real API server: what it accepts, what it refuses with which message, and what kubectl shows."""
 
+import copy
 import json
 import re
 from datetime import UTC, datetime, timedelta
@@ -16,8 +17,10 @@ from device_operator.spec import vain
 from device_operator.spec.acceptance import AcceptedState, InForce
 from device_operator.spec.parsing import parse_spec
 from device_operator.spec.placement import assignment
+from device_operator.spec.written import parse_written
 from device_operator.status.observed import Observed
 from device_operator.status.summary import compute
+from full_spec import EVERYTHING
 from kubeapi import CONFIGS, INVENTORIES, Kube, Object, RefusedError
 from localcluster import Cluster, LocalClusterError, places
 from unit.operator_core import build
@@ -35,97 +38,6 @@ EXAMPLES = [
     for document in yaml.safe_load_all(path.read_text())
     if document["kind"] == "DevicePluginConfig"
 ]
-MATCH = {"attribute": "numaNode", "values": ["0"]}
-EVERYTHING = {
-    "paused": False,
-    "resources": [
-        {
-            "name": "example.com/nic-{driver}",
-            "devices": [
-                {
-                    "pci": {
-                        "ids": ["1af4:1041"],
-                        "classes": ["02*"],
-                        "drivers": ["virtio-pci"],
-                        "addresses": ["0000:*"],
-                    },
-                    "include": [MATCH],
-                },
-                {"sysfs": {"subsystem": "net", "names": ["eth*"]}},
-                {"files": {"paths": ["/dev/vfio/[0-9]*"]}},
-            ],
-            "exclude": [{"attribute": "pf.netName", "values": ["eth0"]}],
-            "unit": "pci.address",
-            "maxDevices": 8,
-            "ownership": "None",
-            "sharing": {"replicas": 2, "maxPerContainer": 1, "perDevice": [{"match": MATCH, "replicas": 3}]},
-            "allocation": {"policy": "Topology", "counts": [1], "topologyHints": "Omit"},
-            "inject": {
-                "ownNodes": "Listed",
-                "deviceNodes": [
-                    {"own": "tty*", "containerPath": "/dev/modem", "permissions": "rw", "env": "MODEM_PORT"},
-                    {"hostPath": "/dev/net/tun", "permissions": "r", "optional": True},
-                ],
-                "mounts": [{"hostPath": "/opt/fw", "containerPath": "/opt/fw", "readOnly": True}],
-                "env": [{"name": "NIC{position}", "value": "{pci.address}", "counts": [1], "optional": True}],
-                "annotations": [{"name": "example.com/nic", "value": "{name}"}],
-                "cdiDevices": ["vendor.com/nic={pci.address}"],
-            },
-        },
-        {
-            "name": "nvidia.com/gpu",
-            "preset": "nvidia-gpu-nodes",
-            "devices": [{"nvml": {"kind": "GPU"}, "include": [{"attribute": "model", "values": ["*A100*"]}]}],
-            "inject": {"ownNodes": "All"},
-            "health": {
-                "unhealthyWhen": [{"attribute": "migMode", "values": ["Enabled"]}],
-                "intervalSeconds": 5,
-                "failureThreshold": 2,
-                "recoveryThreshold": 6,
-                "removalGraceSeconds": 0,
-                "ignoreXids": [31, 43],
-                "xids": [{"xid": 94, "clears": "Quiet"}, {"xid": 119}],
-            },
-        },
-        {"name": "nvidia.com/mig-{profile}", "preset": "nvidia-mig-cdi"},
-        {"name": "example.com/sim", "devices": [{"simulated": {"count": 4, "numaNodes": 2, "unhealthy": [3]}}]},
-    ],
-    "nodePools": [
-        {
-            "name": "edge",
-            "nodeSelector": {"hardware": "edge"},
-            "nodeSelectorTerms": [
-                {
-                    "matchExpressions": [
-                        {"key": "a", "operator": "In", "values": ["x"]},
-                        {"key": "b", "operator": "Exists"},
-                    ]
-                },
-                {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]},
-            ],
-            "tolerations": [
-                {"key": "a", "operator": "Equal", "value": "b", "effect": "NoExecute", "tolerationSeconds": 5}
-            ],
-            "serves": ["example.com/nic-{driver}"],
-            "agent": {"logLevel": "Debug", "driverAccess": {"driverRoot": "/run/nvidia/driver"}},
-        },
-        {"name": "lab", "nodeSelector": {"hardware": "lab"}, "tolerations": []},
-    ],
-    "agent": {
-        "image": "registry.example.com/agent:1",
-        "imagePullPolicy": "Always",
-        "imagePullSecrets": [{"name": "registry"}],
-        "resources": {"requests": {"cpu": 1, "memory": "64Mi"}, "limits": {"memory": "0.5Gi"}},
-        "env": [{"name": "HTTPS_PROXY", "value": "http://proxy"}],
-        "priorityClassName": "system-node-critical",
-        "logLevel": "Info",
-        "kubeletRootDir": "/var/lib/kubelet",
-        "driverAccess": {"runtimeClass": "nvidia", "cdiDevice": "management.nvidia.com/gpu=all"},
-        "deviceMetrics": "Prometheus",
-        "nodeFeatures": "NFD",
-    },
-    "updateStrategy": {"maxUnavailable": "10%"},
-}
 
 
 def create(kube: Kube, obj: Any, *, validation: str = "Strict") -> Object:
@@ -175,9 +87,79 @@ def test_max_unavailable_is_a_number_or_a_percentage(kube: Kube, max_unavailable
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace(" ", "-"))
 def test_wrong_specs_are_refused_with_advice(kube: Kube, case: Case):
     if case.by == API:
-        assert case.message in refusal(kube, case.object)
+        text = refusal(kube, case.object)
+        assert case.message in text
+        assert_render_names(text, case.object)
     else:
         assert case.message in _told_by_the_operator(create(kube, case.object))
+
+
+def assert_render_names(refused: str, obj: Any) -> None:
+    """`render` refuses the object too, with a text about each place that the API server names."""
+    with pytest.raises(InvalidSpecError) as told:
+        parse_written(obj)
+    ours = [problem.partition(": ")[0] for problem in told.value.problems]
+    named = re.findall(r"(?:^|[ \[\"])((?:spec|metadata)(?:[.\[][\w.\[\]-]+)?)[\":]", refused)
+    assert named or "<nil>: " in refused, refused  # of a rule for the whole object it names no place
+    for theirs in named:
+        assert any(a.startswith(b) for our in ours for a, b in ((our, theirs), (theirs, our))), (ours, refused)
+
+
+def broken(schema: dict[str, Any], value: Any, path: str) -> list[tuple[str, Any]]:
+    """(path, value) for each bound of a schema that `value` could break: the value just beyond it."""
+    found: list[tuple[str, Any]] = []
+    kind = schema.get("type")
+    if kind == "string" and "maxLength" in schema:
+        found.append((path, "a" * (schema["maxLength"] + 1)))
+    if kind == "string" and schema.get("minLength"):
+        found.append((path, ""))
+    if kind == "string" and "enum" in schema:
+        found.append((path, "Nonesuch"))
+    if kind == "integer":
+        found += [(path, schema[key] + step) for key, step in (("minimum", -1), ("maximum", 1)) if key in schema]
+    if kind == "array" and isinstance(value, list) and value:
+        found.append((path, [value[0]] * (schema["maxItems"] + 1)))
+        if schema.get("minItems"):
+            found.append((path, []))
+        found += broken(schema["items"], value[0], f"{path}[0]")
+    if kind == "object" and isinstance(value, dict):
+        found += [
+            item
+            for k, v in value.items()
+            if k in schema.get("properties", {})
+            for item in broken(schema["properties"][k], v, f"{path}.{k}")
+        ]
+        found += [(f"{path}.{k}", None) for k in schema.get("required", ()) if k in value]
+    return found
+
+
+def with_value(obj: Any, path: str, value: Any) -> Any:
+    """A copy of the object with this value at the path."""
+    whole = inner = copy.deepcopy(obj)
+    steps: list[Any] = [int(n) if n else name for name, n in re.findall(r"([A-Za-z]\w*)|\[(\d+)\]", path)]
+    for step in steps[:-1]:
+        inner = inner[step]
+    inner[steps[-1]] = value
+    return whole
+
+
+def test_beyond_each_bound_render_refuses_what_the_api_server_refuses(kube: Kube):
+    schema = CRDS["DevicePluginConfig"]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    tried = broken(schema, EVERYTHING, "spec")
+    assert len(tried) > 100
+    for path, value in tried:
+        obj = with_value(config(EVERYTHING), path, value)
+        try:
+            create(kube, obj)
+        except RefusedError as refused:
+            assert_render_names(str(refused), obj)
+        else:  # also a value that the schema takes must not be refused by `render` alone, unless the operator does
+            operator, ours = _told_by_the_operator(obj), ""
+            try:
+                parse_written(obj)
+            except InvalidSpecError as error:
+                ours = str(error)
+            assert bool(operator) == bool(ours), (path, ours)
 
 
 def _told_by_the_operator(stored: dict[str, Any]) -> str:

@@ -19,13 +19,17 @@ class Installation:
     deployments: tuple[Object, ...] | None
 
     def flag(self, name: str, default: str) -> str:
-        """A flag of the operator's container, as the chart sets it."""
+        """A setting of the operator's container: its flag, or the variable that stands for the flag."""
+        variable = f"DEVICE_OPERATOR_{name.upper().replace('-', '_')}"
         for deployment in self.deployments or ():
             for container in deployment["spec"]["template"]["spec"]["containers"]:
                 for argument in container.get("args") or ():
                     key, _, value = str(argument).partition("=")
                     if key == f"--{name}" and value:
                         return value
+                for item in container.get("env") or ():
+                    if item["name"] == variable and item.get("value"):
+                        return str(item["value"])
         return default
 
 

@@ -23,7 +23,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--filename",
         default="",
         metavar="FILE",
-        help="YAML with it; - is standard input (default: the cluster's)",
+        help="YAML or JSON with it; - is standard input (default: the cluster's)",
     )
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument(
@@ -40,10 +40,10 @@ def run(session: Session) -> int:
     raw = _config(session)
     if options.node:
         node = scanning.node(session, options.node)
-        wanted = specs.wanted(raw, pool=options.pool, node=node)
+        wanted = specs.wanted(raw, pool=options.pool, node=node, written=bool(options.filename))
         scan = scanning.on_node(session, options.node, wanted.document, wanted.pool.agent)
     else:
-        wanted = specs.wanted(raw, pool=options.pool)
+        wanted = specs.wanted(raw, pool=options.pool, written=bool(options.filename))
         document, lost = specs.without_drivers(wanted.document)
         scan = tree.scan(options.tree, document)
         session.out.notes(f"{name}: NVIDIA devices cannot be looked for in files; use --node" for name in lost)
@@ -78,6 +78,10 @@ def _print(session: Session, wanted: Wanted, scan: dict[str, Any]) -> None:
     out.line(f"{wanted.name}, pool {wanted.pool.name}, on {where} would offer {_devices(len(scan['devices']))}")
     if scan["devices"]:
         out.table(explanation.offered(scan))
+        out.line()
+        out.table(explanation.given(scan))
+        out.line()
+        out.table(explanation.checks(wanted.document))
     if scan["excluded"]:
         out.line()
         out.line("Not selected:")
@@ -94,7 +98,8 @@ COMMAND = Command(
     name="explain",
     help="what a configuration would select on a node, before it is applied",
     about=(
-        "Shows which devices each resource would get, and a reason for each device that is left out. With --node a pod "
+        "Shows which devices each resource would get, what a container with each device would get, what makes a device "
+        "Unhealthy, and a reason for each device that is left out. With --node a pod "
         "of the agent's image looks; you need the right to create pods in the operator's namespace, and whoever has it "
         "is root on the nodes. With --tree nothing is asked of a cluster, if -f is given too."
     ),

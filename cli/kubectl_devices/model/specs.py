@@ -10,6 +10,7 @@ from device_operator.runtime.errors import InvalidSpecError
 from device_operator.spec.model import Pool, Spec
 from device_operator.spec.parsing import parse_spec
 from device_operator.spec.placement import matches
+from device_operator.spec.written import parse_written
 
 from kubectl_devices import errors
 from kubectl_devices.model.soundness.of_nodes import view
@@ -58,17 +59,19 @@ def chosen(found: Iterable[Object], name: str, *, source: str) -> Object:
     return every[titles.index(name)] if name else every[0]
 
 
-def wanted(raw: Object, *, pool: str = "", node: Object | None = None) -> Wanted:
+def wanted(raw: Object, *, pool: str = "", node: Object | None = None, written: bool = False) -> Wanted:
     """The pool of this name; else the one that matches the node; else the only one.
+
+    `written`: it is from a file, so the API server has not checked it yet.
 
     Raises:
         errors.UsageError: the spec would be rejected, or it is not clear which pool is meant.
     """
     try:
-        spec = parse_spec(raw)
+        spec = parse_written(raw) if written else parse_spec(raw)
     except InvalidSpecError as error:
         problems = "".join(f"\n  {problem}" for problem in error.problems)
-        raise errors.UsageError(f"the operator would not accept this:{problems}") from error
+        raise errors.UsageError(f"this would be refused:{problems}") from error
     return Wanted(str(raw["metadata"]["name"]), spec, _pool(spec, pool, node))
 
 

@@ -31,6 +31,7 @@ RESERVED_ENV: Final = (
 )
 
 MAX_OBJECT_NAME: Final = 253
+_NAME_RULE: Final = "use lower-case letters, digits, '-' and '.', a letter or digit at both ends"
 _SUBDOMAIN = re.compile(scheduling.SUBDOMAIN)
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PATH = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[^/\0]+)+")
@@ -154,16 +155,19 @@ def quantities_as_text(raw: object) -> object:
 
 def problems(agent: AgentSettings, at: str) -> Iterator[str]:
     if agent.image is not None and (not agent.image or re.search(r"\s", agent.image)):
-        yield f"{at}.image: {agent.image!r} must be an image reference without spaces"
+        yield (
+            f"{at}.image: {agent.image!r} must be an image reference without spaces, "
+            "such as registry.example.com/device-agent:1"
+        )
     for i, secret in enumerate(agent.image_pull_secrets or ()):
         if not _is_name(secret.name):
-            yield f"{at}.imagePullSecrets[{i}].name: {secret.name!r:.80} is no name of a Secret"
+            yield f"{at}.imagePullSecrets[{i}].name: {secret.name!r:.80} is no name of a Secret: {_NAME_RULE}"
     if agent.resources is not None:
         yield from _compute_problems(agent.resources, f"{at}.resources")
     seen: set[str] = set()
     for i, env in enumerate(agent.env or ()):
         if not _ENV_NAME.fullmatch(env.name):
-            yield f"{at}.env[{i}].name: {env.name!r} is no name of an environment variable"
+            yield f"{at}.env[{i}].name: {env.name!r} must be letters, digits and '_', not beginning with a digit"
         elif env.name in RESERVED_ENV:
             yield f"{at}.env[{i}].name: {env.name} is set by the operator and cannot be overridden; remove it"
         elif env.name in seen:
@@ -173,12 +177,12 @@ def problems(agent: AgentSettings, at: str) -> Iterator[str]:
         seen.add(env.name)
     priority = agent.priority_class_name
     if priority is not None and not _is_name(priority):
-        yield f"{at}.priorityClassName: {priority!r:.80} is no name of a PriorityClass"
+        yield f"{at}.priorityClassName: {priority!r:.80} is no name of a PriorityClass: {_NAME_RULE}"
     root = agent.kubelet_root_dir
     if root is not None and not _PATH.fullmatch(root):
         yield (
-            f"{at}.kubeletRootDir: {root!r} must be the absolute path of the kubelet's --root-dir, "
-            "without '..' and '//'"
+            f"{at}.kubeletRootDir: {root!r} must be the absolute path of the kubelet's --root-dir, such as "
+            "/var/lib/kubelet, without '..', '//' and a slash at the end"
         )
     if agent.driver_access is not None:
         yield from _driver_access_problems(agent.driver_access, f"{at}.driverAccess")
@@ -196,12 +200,15 @@ def _driver_access_problems(access: DriverAccess, at: str) -> Iterator[str]:
             "or driverRoot alone (the agent runs privileged)"
         )
     if access.runtime_class is not None and not _is_name(access.runtime_class):
-        yield f"{at}.runtimeClass: {access.runtime_class!r:.80} is no name of a RuntimeClass, such as nvidia"
+        yield (
+            f"{at}.runtimeClass: {access.runtime_class!r:.80} is no name of a RuntimeClass, such as nvidia: "
+            f"{_NAME_RULE}"
+        )
     root = access.driver_root
     if root not in (None, "/") and (not _PATH.fullmatch(root) or set("*?[") & set(root)):
         yield (
             f"{at}.driverRoot: {root!r} must be / or an absolute path, "
-            "without '..', '//', '*', '?', '[' or a slash at the end"
+            "without '..', '//', '*', '?', '[' or a slash at the end; / is a driver installed on the node itself"
         )
     if access.cdi_device is not None and not names.CDI_NAME.fullmatch(access.cdi_device):
         yield (

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from device_agent.contract import check, names
-from device_agent.contract.codec import ShapeError, decode
+from device_agent.contract.codec import ShapeError, decode, json_names, unknown_field
 from device_agent.contract.document import ContractError, CordonRule, Document, Resource, dump, parse_resource
 
 from device_operator.runtime.errors import InvalidSpecError
@@ -47,14 +47,13 @@ def parse_spec(obj: Mapping[str, Any]) -> Spec:
     if not isinstance(raw, dict):
         what = "is missing; it needs" if raw is None else f"{raw!r:.40} must be an object, with"
         raise InvalidSpecError((*problems, f"spec: {what} at least spec.resources"))
-    for key in sorted(map(str, raw.keys() - _SPEC_FIELDS)):
-        near = difflib.get_close_matches(key, sorted(_SPEC_FIELDS), n=1)
-        problems.append(f"spec.{key}: unknown field{f': did you mean {near[0]}?' if near else ''}")
+    unknown = sorted(map(str, raw.keys() - _SPEC_FIELDS))
+    problems += (unknown_field(key, sorted(_SPEC_FIELDS), path="spec") for key in unknown)
 
     resources = tuple(_resources(raw.get("resources"), problems))
     paused = raw.get("paused", False)
     if not isinstance(paused, bool):
-        problems.append("spec.paused: must be true or false")
+        problems.append(f"spec.paused: must be true or false, not {paused!r:.40}")
     cordon = _cordon(raw.get("cordon", []), problems)
     agent = _agent(raw.get("agent", {}), "spec.agent", problems)
     pools = _pools(raw.get("nodePools"), agent, [r.name for r in resources], problems)
@@ -65,6 +64,7 @@ def parse_spec(obj: Mapping[str, Any]) -> Spec:
     return spec
 
 
+_ENTRY_FIELDS = ("name", catalogue.PRESET, *(name for name in json_names(Resource) if name != "name"))
 _SPEC_FIELDS = {"paused", "cordon", "resources", "nodePools", "agent", "updateStrategy"}
 
 
@@ -81,7 +81,7 @@ def _resources(raw: object, problems: list[str]) -> Iterator[Resource]:
     for index, entry in enumerate(raw):
         try:
             path = f"spec.resources[{index}]"
-            parsed.append(_parsed(catalogue.expand(entry, path=path), path))
+            parsed.append(_parsed(entry, path))
         except (ContractError, catalogue.PresetError) as error:
             problems.append(str(error))
             parsed.append(None)
@@ -92,7 +92,16 @@ def _resources(raw: object, problems: list[str]) -> Iterator[Resource]:
 
 
 def _parsed(entry: object, path: str) -> Resource:
-    return parse_resource(entry, path=path)  # type: ignore[arg-type] # parse_resource reports another shape
+    for key in entry if isinstance(entry, dict) else ():
+        if key not in _ENTRY_FIELDS:
+            raise ContractError(unknown_field(str(key), _ENTRY_FIELDS, path=path))
+    whole = catalogue.expand(entry, path=path)
+    if isinstance(whole, dict) and "name" in whole and "devices" not in whole:
+        raise ContractError(
+            f"{path}.devices: is missing; name a source such as files: {{paths: [/dev/kvm]}}, or a preset that has "
+            "devices (device-operator presets lists them)"
+        )
+    return parse_resource(whole, path=path)  # type: ignore[arg-type] # parse_resource reports another shape
 
 
 def _cordon(raw: object, problems: list[str]) -> tuple[CordonRule, ...]:

@@ -184,7 +184,7 @@ def term_problems(term: Term, at: str) -> Iterator[str]:
         if field.operator not in (Operator.IN, Operator.NOT_IN) or len(field.values) != 1:
             yield f"{where}: needs operator In or NotIn and exactly one value; use one term per node name"
         elif not re.fullmatch(SUBDOMAIN, field.values[0]):
-            yield f"{where}.values: {field.values[0]!r} is no name of a node"
+            yield f"{where}.values: {field.values[0]!r} is no name of a node: write it as kubectl get nodes does"
 
 
 def _expression_problems(expression: Expression, at: str) -> Iterator[str]:

@@ -123,7 +123,9 @@ FILE_PREFIXES: Final = {
 TELLING: Final = tuple(a.name for a in sorted(ATTRIBUTES, key=lambda a: a.rank) if a.rank)
 """Attributes that identify a device, best first."""
 
-_RELATIVE = re.compile(r"[A-Za-z0-9_:@+-][A-Za-z0-9._:@+-]*(?:/[A-Za-z0-9_:@+-][A-Za-z0-9._:@+-]*){0,7}")
+ANY: Final = "*"
+"""In a sysfs file's path: any characters within the name of one directory or file. One name of a path may have it."""
+_RELATIVE = re.compile(r"[A-Za-z0-9_:@+*-][A-Za-z0-9._:@+*-]*(?:/[A-Za-z0-9_:@+*-][A-Za-z0-9._:@+*-]*){0,7}")
 
 
 def is_volatile(name: str) -> bool:
@@ -154,8 +156,8 @@ def attribute_problem(name: str, *, sources: Collection[str], also: Iterable[str
         return None
     if found := file_attribute(name):
         prefix, path = found
-        if not _RELATIVE.fullmatch(path) or ".." in path:
-            return f"{name!r} must name a file below the device's sysfs directory, without '..'"
+        if problem := _path_problem(name, path):
+            return problem
         return _wrong_source(name, FILE_PREFIXES[prefix], sources)
     if attribute := _BY_NAME.get(name):
         return _wrong_source(name, attribute.sources, sources)
@@ -165,6 +167,22 @@ def attribute_problem(name: str, *, sources: Collection[str], also: Iterable[str
     files = [p for p, s in FILE_PREFIXES.items() if set(s) & set(sources)]
     tail = f", and sysfs files as {', '.join(p + '<file>' for p in files)}" if files else ""
     return f"unknown attribute {name!r}{hint}{', '.join(known)}{tail}"
+
+
+def several_files(name: str) -> str:
+    """What a message about an absent attribute adds if '*' stands in its path, else ''."""
+    return ": no file of the device matches, or more than one does" if ANY in name else ""
+
+
+def _path_problem(name: str, path: str) -> str | None:
+    if not _RELATIVE.fullmatch(path) or ".." in path:
+        return (
+            f"{name!r} must name a file below the device's sysfs directory, such as attr.state or attr.device/model: "
+            "at most 8 names with letters, digits and ._:@+-, without '..' and without a slash at either end"
+        )
+    if sum(ANY in part for part in path.split("/")) > 1:
+        return f"{name!r}: only one directory or file name of the path may have '*'; write the other names in full"
+    return None
 
 
 def _wrong_source(name: str, having: tuple[str, ...], sources: Collection[str]) -> str | None:

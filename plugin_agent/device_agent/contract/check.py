@@ -6,7 +6,7 @@ Every problem is one line: the field's path, what is wrong, how to correct it.
 import re
 from collections.abc import Iterable, Iterator
 
-from device_agent.contract import attributes, globs, names
+from device_agent.contract import attributes, globs, names, paths
 from device_agent.contract.document import (
     DeviceEntry,
     DeviceNode,
@@ -27,12 +27,8 @@ MAX_RECOVERIES = 1000
 MAX_GRACE_SECONDS = 86_400
 MAX_XID = 999
 MAX_NUMA_NODES = 64
-MAX_PATH = 512
-"""The most characters of a path, as written in the document."""
 UNIT_NODE = "node"
 """`unit: node`: all selected devices of a node together are one device."""
-
-_ENV_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 
 
 def problems(document: Document, *, path: str = "spec.resources") -> tuple[str, ...]:
@@ -133,10 +129,8 @@ def _sources(resource: Resource, where: str) -> Iterator[str]:
             if not entry.files.paths:
                 yield f"{at}.files.paths: is empty; name at least one path below /dev"
             for path in entry.files.paths:
-                if problem := _unfit(path):
+                if problem := paths.problem(path, below="/dev/"):
                     yield f"{at}.files.paths: {problem}"
-                elif not path.startswith("/dev/") or not _plain(path):
-                    yield f"{at}.files.paths: {path!r} must be an absolute path below /dev without '..'"
         if entry.sysfs is not None and not re.fullmatch(r"[A-Za-z0-9_-]+", entry.sysfs.subsystem):
             yield (
                 f"{at}.sysfs.subsystem: {entry.sysfs.subsystem!r} must be the name of one directory in "
@@ -278,7 +272,7 @@ def _inject(resource: Resource, where: str) -> Iterator[str]:
 
 
 def _glob_below_dev(glob: str, at: str) -> Iterator[str]:
-    if not glob or glob.startswith("/") or not _plain(glob):
+    if not glob or glob.startswith("/") or not paths.is_plain(glob):
         yield f"{at}: {glob!r} is a glob below /dev without '..': write dri/renderD*, not /dev/dri/renderD*"
 
 
@@ -290,49 +284,48 @@ def _device_node(node: DeviceNode, resource: Resource, at: str) -> Iterator[str]
         yield f"{at}.permissions: {node.permissions!r} must be one or more of r, w, m in this order, such as rw"
     if node.own:
         yield from _glob_below_dev(node.own, f"{at}.own")
-    for field, text in (("hostPath", node.host_path), ("containerPath", node.container_path)):
-        if problem := _unfit(text):
-            yield f"{at}.{field}: {problem}"
     host = _parsed(node.host_path)
     if host and POSITION in host.names:
         yield f"{at}.hostPath: {_no_position(node.host_path)}"
-    if node.host_path and host and (not host.prefix.startswith("/dev/") or not _plain(node.host_path)):
-        yield f"{at}.hostPath: {node.host_path!r} must be an absolute path below /dev without '..'"
+    if node.host_path and host and (problem := paths.problem(node.host_path, below="/dev/")):
+        yield f"{at}.hostPath: {problem}"
     target = _parsed(node.container_path)
     if node.container_path and target:
         several = node.own or (host and host.names)
-        if not target.prefix.startswith("/") or not _plain(node.container_path):
-            yield f"{at}.containerPath: {node.container_path!r} must be an absolute path without '..'"
+        if problem := paths.problem(node.container_path, below="/"):
+            yield f"{at}.containerPath: {problem}"
         elif several and not target.names and resource.sharing.max_per_container != 1:
             yield (
                 f"{at}.containerPath: several devices in a container would all be {node.container_path!r}; "
                 "set sharing.maxPerContainer: 1, or a placeholder such as {position} in the path"
             )
     env = _parsed(node.env)
-    if node.env and env and not re.fullmatch(_ENV_NAME, "0".join(env.parts[::2])):
-        yield f"{at}.env: {node.env!r} is no name of an environment variable"
+    if node.env and env and (wrong := names.variable_problem("0".join(env.parts[::2]))):
+        yield f"{at}.env: {node.env!r}: {wrong}"
 
 
 def _mount(mount: Mount, at: str) -> Iterator[str]:
     for field, text in (("hostPath", mount.host_path), ("containerPath", mount.container_path)):
         template = _parsed(text)
-        if problem := _unfit(text):
+        if template and (problem := paths.problem(text, below="/")):
             yield f"{at}.{field}: {problem}"
-        elif template and (not template.prefix.startswith("/") or not _plain(text)):
-            yield f"{at}.{field}: {text!r} must be an absolute path without '..'"
         elif field == "hostPath" and template and POSITION in template.names:
             yield f"{at}.{field}: {_no_position(text)}"
         elif template and template.names and template.prefix == "/":
-            yield f"{at}.{field}: {text!r} needs a literal directory before its first placeholder"
+            yield (
+                f"{at}.{field}: {text!r} needs a literal directory before its first placeholder: "
+                "write it as /opt/{name}"
+            )
 
 
 def _env(entries: tuple[Env, ...], at: str) -> Iterator[str]:
     for i, env in enumerate(entries):
         template = _parsed(env.name)
-        if template and not re.fullmatch(_ENV_NAME, "0".join(template.parts[::2])):
-            yield f"{at}[{i}].name: {env.name!r} is no name of an environment variable"
+        if template and (problem := names.variable_problem("0".join(template.parts[::2]))):
+            yield f"{at}[{i}].name: {env.name!r}: {problem}"
         if any(count < 1 for count in env.counts):
-            yield f"{at}[{i}].counts: must be 1 or more"
+            least = min(env.counts)
+            yield f"{at}[{i}].counts: {least} must be 1 or more: counts are sizes of requests; omit it for all"
         for j, earlier in enumerate(entries[:i]):
             both = not env.counts or not earlier.counts or set(env.counts) & set(earlier.counts)
             if env.name == earlier.name and both:
@@ -354,7 +347,7 @@ def _health(resource: Resource, at: str) -> Iterator[str]:
         *((f"xids[{i}].xid", rule.xid, 1, MAX_XID) for i, rule in enumerate(health.xids)),
     ):
         if not least <= value <= most:
-            yield f"{at}.{field}: {value} must be from {least} to {most}"
+            yield f"{at}.{field}: {value} must be from {least} to {most}; omit the field for its default"
     if (health.ignore_xids or health.xids) and attributes.NVML not in sources_of(resource):
         yield (
             f"{at}: ignoreXids and xids are about errors of the NVIDIA driver, and no source here is nvml; "
@@ -367,18 +360,6 @@ def _health(resource: Resource, at: str) -> Iterator[str]:
         elif rule.xid in health.ignore_xids:
             yield f"{at}.xids[{i}].xid: {rule.xid} is in ignoreXids too; keep it in one of the two"
         seen.add(rule.xid)
-
-
-def _plain(path: str) -> bool:
-    """Whether the path has no `..`, `.` or empty segment, and is not the root."""
-    return not {"", ".", ".."}.intersection(path.removeprefix("/").split("/"))
-
-
-def _unfit(path: str) -> str:
-    """Why the text cannot be a path, or ''."""
-    if len(path) > MAX_PATH:
-        return f"{path[:32]!r}… has {len(path):,} characters, a path may have {MAX_PATH}"
-    return f"{path!r} has a NUL character; remove it" if "\0" in path else ""
 
 
 def _no_position(path: str) -> str:

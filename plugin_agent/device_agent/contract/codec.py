@@ -10,7 +10,7 @@ import difflib
 import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cache
@@ -153,6 +153,14 @@ def _moment(data: object, path: str) -> datetime:
     raise ShapeError(f"{path}: must be a time with its time zone, such as 2026-01-31T12:00:00+00:00, not {data!r}")
 
 
+def unknown_field(name: str, known: Iterable[str], *, path: str) -> str:
+    """The text about a field that does not exist, with the nearest known one. `path`: of the object that has it."""
+    fields = tuple(known)
+    near = difflib.get_close_matches(name, fields, n=1)
+    hint = f": did you mean {near[0]}?" if near else f"; it may have: {', '.join(fields)}"
+    return f"{path}{'.' if path else ''}{name if name.isprintable() else repr(name)}: unknown field{hint}"
+
+
 def _object(cls: type, data: object, path: str, *, lenient: bool) -> object:
     if not isinstance(data, dict):
         raise ShapeError(f"{path or 'the document'}: must be an object, not {_name(data)}")
@@ -160,16 +168,13 @@ def _object(cls: type, data: object, path: str, *, lenient: bool) -> object:
     dot = f"{path}." if path else ""
     for key in () if lenient else data:
         if key not in fields:
-            name = str(key)
-            near = difflib.get_close_matches(name, fields, n=1)
-            hint = f": did you mean {near[0]}?" if near else f"; it may have: {', '.join(fields)}"
-            raise ShapeError(f"{dot}{name if name.isprintable() else repr(name)}: unknown field{hint}")
+            raise ShapeError(unknown_field(str(key), fields, path=path))
     values = {}
     for key, (name, kind, required) in fields.items():
         if key in data:
             values[name] = _value(kind, data[key], f"{dot}{key}", lenient=lenient)
         elif required:
-            raise ShapeError(f"{dot}{key}: is missing")
+            raise ShapeError(f"{dot}{key}: is missing; add it")
     return cls(**values)
 
 

@@ -61,6 +61,7 @@ CDI_RULE: Final = "each part ends with a letter or digit, the first two begin wi
 
 _NAME_PART = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _DOMAIN = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)*")
+_VARIABLE = re.compile("[ -<>-~]+")
 _REQUESTS: Final = "requests."
 
 
@@ -92,6 +93,16 @@ def resource_name_problem(name: str) -> str | None:
             "beginning and ending with a letter or digit"
         )
     return None
+
+
+def variable_problem(name: str) -> str | None:
+    """Why a container cannot get an environment variable of this name, or None.
+
+    The kubelet's relaxed rule: IsRelaxedEnvVarName in apimachinery pkg/api/validation.
+    """
+    if _VARIABLE.fullmatch(name):
+        return None
+    return "the name of an environment variable must be printable ASCII characters without '=': write it as NAME_1"
 
 
 def resource_name_from(text: str) -> str:

@@ -10,7 +10,7 @@ POSITION: Final = "position"
 """`{position}`: the device's number within the container, from 0."""
 
 _TOKEN = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:\.[A-Za-z0-9._:@+/-]+)*")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:\.[A-Za-z0-9._:@+/*-]+)*")
 
 
 class TemplateError(ValueError):
@@ -73,7 +73,10 @@ def parse_template(text: str) -> Template:
         elif token[1] is None:
             raise TemplateError(f"{text!r} has a single {token[0]!r}: write {token[0] * 2!r} for a literal brace")
         elif not _NAME.fullmatch(token[1]):
-            raise TemplateError(f"{text!r}: {token[0]!r} is not an attribute name; write {{{{ for a literal brace")
+            raise TemplateError(
+                f"{text!r}: {token[0]!r} is not an attribute name: write it as {{pci.address}} or {{attr.<file>}}, "
+                "or {{ and }} for literal braces"
+            )
         else:
             parts += [token[1], ""]
     parts[-1] += text[at:]

@@ -201,10 +201,24 @@ class SysfsTree:
         found = {"name": name, **known}
         for attribute in wanted:
             if (parts := attributes.file_attribute(attribute)) and (base := bases.get(parts[0])):
-                file = self.sys.real(f"{base}/{parts[1]}")
+                file = self._file(base, parts[1])
                 if file and (text := self.sys.asked(file)):
                     found[attribute] = text
         return found
+
+    def _file(self, base: str, path: str) -> str | None:
+        """The file at `path` below `base`; None if it is absent, or if several files match a '*'."""
+        if attributes.ANY not in path:
+            return self.sys.real(f"{base}/{path}")
+        names = path.split("/")
+        at = next(i for i, name in enumerate(names) if attributes.ANY in name)
+        directory = self.sys.real("/".join((base, *names[:at])))
+        if directory is None:
+            return None
+        fits = re.compile(".*".join(map(re.escape, names[at].split(attributes.ANY)))).fullmatch
+        places = ("/".join((directory, name, *names[at + 1 :])) for name in self.sys.names(directory) if fits(name))
+        found = {file for place in places if (file := self.sys.real(place)) and self.sys.asked(file)}
+        return found.pop() if len(found) == 1 else None
 
     def _read_bases(self, path: str) -> tuple[dict[str, str], dict[str, str]]:
         """(attributes that are always read, prefix of file attributes -> the object whose files they are)."""

@@ -6,6 +6,7 @@ A source hands over everything that selection must know of a device. So selectio
 from collections.abc import Callable, Mapping
 from dataclasses import field
 
+from device_agent.contract.attributes import several_files
 from device_agent.contract.document import Match
 from device_agent.contract.reasons import DeviceReason, ExclusionReason
 from device_agent.contract.values import dataclass
@@ -103,7 +104,7 @@ class FoundDevice:
         """Why it fails a match. None: it matches. An absent attribute never matches."""
         value = self.attributes.get(match.attribute)
         if value is None:
-            return f"{match.attribute} is absent"
+            return f"{match.attribute} is absent{several_files(match.attribute)}"
         if matcher(match.values)(value):
             return None
         return f"{match.attribute} is {value!r}, not {' or '.join(match.values)}"

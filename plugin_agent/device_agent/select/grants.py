@@ -10,6 +10,7 @@ from functools import lru_cache, partial
 from typing import Final, TypeVar
 
 from device_agent.contract import names
+from device_agent.contract.attributes import several_files
 from device_agent.contract.document import DeviceNode, Inject, Mount, OwnNodes
 from device_agent.contract.reasons import DeviceReason, ExclusionReason
 from device_agent.contract.template import POSITION, MissingAttributeError, Template, parse_template
@@ -111,7 +112,8 @@ def each(
             missing = missing or error.args[0]
     if missing and not made and not optional:
         raise UnusableDeviceError(
-            ExclusionReason.MISSING_ATTRIBUTE, f"{where} needs {missing}, which the device does not have"
+            ExclusionReason.MISSING_ATTRIBUTE,
+            f"{where} needs {missing}, which the device does not have{several_files(missing)}",
         )
     return tuple(made)
 
@@ -194,7 +196,7 @@ def _variable(name: str, value: str, attributes: Mapping[str, str]) -> tuple[str
 
 def _variable_name(name: str, attributes: Mapping[str, str]) -> str:
     rendered = text(name, attributes)
-    if "=" in rendered:
+    if rendered and names.variable_problem(rendered):
         raise UnusableDeviceError(
             ExclusionReason.UNSAFE_VALUE, f"{name} gives {rendered!r}, which cannot be the name of a variable"
         )
@@ -253,7 +255,8 @@ def _own_nodes(inject: Inject, members: Sequence[FoundDevice], into: dict[str, N
             except MissingAttributeError as error:
                 if not spec.optional:
                     where = f"inject.deviceNodes[{i}] (own {spec.own})"
-                    message = f"{where} needs {error.args[0]}, which the device does not have"
+                    lacks = error.args[0]
+                    message = f"{where} needs {lacks}, which the device does not have{several_files(lacks)}"
                     raise UnusableDeviceError(ExclusionReason.MISSING_ATTRIBUTE, message) from error
         if not listed and inject.own_nodes is OwnNodes.ALL:
             _add(into, NodeGrant(escaped(node), escaped(node), OWN_PERMISSIONS))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from device_operator.runtime.settings import Settings, flag_of
+from device_operator.runtime.settings import ENV_PREFIX, Settings, flag_of, variable_of
 
 GIVEN_BY_OTHER_VALUES = {  # settings of `device-operator run` that have a value of their own, or none on purpose
     "namespace",
@@ -192,6 +192,8 @@ def test_settings_reach_the_operator_as_its_flags(chart, schema):
     [deployment] = [o for o in rendered if o["kind"] == "Deployment"]
     [container] = deployment["spec"]["template"]["spec"]["containers"]
     given = {argument.partition("=")[0] for argument in container["args"]}
+    variables = {variable_of(f.name) for f in dataclasses.fields(Settings)}
+    assert {e["name"] for e in container["env"] if e["name"].startswith(ENV_PREFIX)} <= variables
     flags = {f"--{flag_of(f.name)}" for f in dataclasses.fields(Settings)}
     assert given - {"run"} <= flags
     assert {
@@ -203,6 +205,7 @@ def test_arguments_are_what_the_operator_parses(chart):
     """The operator's own parser reads the rendered arguments: same names, same choices, same order of durations."""
     import argparse
 
+    from device_operator.offline import render_settings
     from device_operator.runtime import settings
 
     values = {
@@ -217,11 +220,15 @@ def test_arguments_are_what_the_operator_parses(chart):
         "operator": {"log": {"level": "debug", "format": "text"}, "settings": {"workers": 8, "resyncSeconds": 1000000}},
     }
     [deployment] = [o for o in chart.template(values) if o["kind"] == "Deployment"]
-    command, *flags = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    container = deployment["spec"]["template"]["spec"]["containers"][0]
+    command, *flags = container["args"]
+    environ = {e["name"]: e["value"] for e in container["env"]}
     parser = argparse.ArgumentParser()
     settings.add_arguments(parser)
-    read = settings.resolve(vars(parser.parse_args(flags)), environ={})
+    read = settings.resolve(vars(parser.parse_args(flags)), environ=environ)
     assert command == "run"
+    # `render` in the operator's container gets no flags, and must make the same manifests
+    assert render_settings(settings.resolve({}, environ=environ)) == render_settings(read)
     assert read.namespace == "devices"
     assert read.agent_image == f"registry.example:5000/agent@sha256:{'a' * 64}"
     assert read.agent_image_pull_policy == "Always"

@@ -12,6 +12,7 @@ from device_operator.spec.model import ConfigRef
 from kubectl_devices import tree
 from kubectl_devices.cluster import node_scan
 from kubectl_devices.cluster.api import Api
+from kubectl_devices.cluster.operator import Installation
 from kubectl_devices.errors import CliError, UsageError
 from kubectl_devices.model import explanation, scan_pod, specs
 from unit.discovery.tree import HostTreeBuilder
@@ -180,3 +181,64 @@ def test_a_scan_that_fails_says_why_and_leaves_nothing(status: dict[str, Any], l
     with pytest.raises(CliError, match=fact):
         look(server, [])
     assert server.objects == {}
+
+
+FULL = {
+    **KVM,
+    "inject": {
+        "deviceNodes": [{"own": "kvm", "containerPath": "/dev/x{position}", "permissions": "r", "env": "X{position}"}],
+        "mounts": [{"hostPath": "/sys/class", "containerPath": "/opt/c"}],
+        "env": [{"name": "A-1Q", "value": "{{x}}{name}", "counts": [1, 2]}, {"name": "B", "value": "{position}"}],
+        "annotations": [{"name": "example.com/path", "value": "{path}"}],
+        "cdiDevices": ["vendor.com/x={name}"],
+    },
+    "health": {"unhealthyWhen": [{"attribute": "attr.state", "values": ["bad", "dead*"]}], "intervalSeconds": 5},
+}
+
+
+def test_all_that_a_container_gets_and_every_health_check_is_shown(host: HostTreeBuilder):
+    host.node("kvm")
+    host.write("class/kvm/x", "")
+    document = specs.wanted(config(FULL), written=True).document
+    scan = tree.scan(host.root, document)
+    assert [row[2:] for row in explanation.given(scan).rows] == [
+        ("node", "/dev/kvm as /dev/x{position} (r)"),
+        ("mount", "/sys/class as /opt/c (read-only)"),
+        ("env", "A-1Q={x}kvm (requests of 1 or 2 alone)"),
+        ("env", "B={position}"),
+        ("env", "X{position}=/dev/x{position}"),
+        ("annotation", "example.com/path=/dev/kvm"),
+        ("CDI", "vendor.com/x=kvm"),
+    ]
+    _, (entry, check) = explanation.checks(document).rows
+    assert entry == "example.com/kvm"
+    assert "attr.state is bad or dead*" in check
+    assert "every 5 s" in check
+    assert any("{position}" in line for line in explanation.remarks(scan))
+    assert scan["health"]["example.com/kvm"]["intervalSeconds"] == 5
+    json.dumps(scan)
+
+
+def test_a_scan_of_an_older_agent_is_shown_as_far_as_it_goes():
+    device = {"resource": "a.b/c", "id": "1", "nodes": ["/dev/a"]}
+    scan = {"devices": [device], "refused": {}, "notes": {}, "errors": []}
+    assert explanation.given(scan).rows == ()
+    assert list(explanation.remarks(scan)) == []
+
+
+def test_a_file_is_refused_for_what_the_api_server_refuses():
+    raw = config({**KVM, "maxDevices": 0})
+    with pytest.raises(UsageError) as told:
+        specs.wanted(raw, written=True)
+    assert "spec.resources[0].maxDevices: 0" in str(told.value)
+    assert specs.wanted(raw).document.resources[0].max_devices == 0
+
+
+def test_a_setting_of_the_operator_is_a_variable_or_in_older_releases_a_flag():
+    def flag(**container: Any) -> str:
+        deployment = {"spec": {"template": {"spec": {"containers": [container]}}}}
+        return Installation("ns", (deployment,)).flag("agent-image", "none")
+
+    assert flag(env=[{"name": "DEVICE_OPERATOR_AGENT_IMAGE", "value": "a:1"}]) == "a:1"
+    assert flag(args=["run", "--agent-image=b:1"]) == "b:1"
+    assert flag(env=[{"name": "OTHER", "valueFrom": {}}], args=["run"]) == "none"

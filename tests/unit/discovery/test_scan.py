@@ -188,7 +188,9 @@ def test_an_empty_tree_gives_an_empty_scan(tmp_path: Path):
         {"name": f"example.com/{i}", "devices": [source]}
         for i, source in enumerate([{"pci": {}}, {"sysfs": {"subsystem": "misc"}}, {"files": {"paths": ["/dev/*"]}}])
     ]
-    assert scan.scan_json(document(*entries), Roots.below(tmp_path)) == {
+    found = scan.scan_json(document(*entries), Roots.below(tmp_path))
+    assert sorted(found.pop("health")) == ["example.com/0", "example.com/1", "example.com/2"]
+    assert found == {
         "devices": [],
         "excluded": [
             nothing("0", "pci", "this node has no PCI functions"),
@@ -250,3 +252,13 @@ def test_hardware_is_there_if_its_path_is_and_what_has_no_path_always_is(host: H
         "simulated:3",
     ]
     assert scanner.still_there(names) == {"devices/virtual/misc/kvm", "files:/dev/kvm", "simulated:3"}
+
+
+def test_a_devicepluginconfig_is_sent_to_the_command_that_takes_it(
+    host: HostTreeBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    path = tmp_path / "config.json"
+    for text in ('{"kind": "DevicePluginConfig", "apiVersion": "device-operator.io/v1alpha1"}', "kind: x"):
+        path.write_text(text)
+        assert scan.run(path, host.root) == 2
+        assert "kubectl devices explain -f FILE" in capsys.readouterr().err

@@ -23,6 +23,12 @@ def listed(*objects: str) -> str:
     return yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": [yaml.safe_load(o) for o in objects]})
 
 
+@pytest.fixture(autouse=True)
+def image(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the operator's container."""
+    monkeypatch.setenv("DEVICE_OPERATOR_AGENT_IMAGE", "example.com/agent:1")
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     return tmp_path / "config.yaml"
@@ -159,3 +165,14 @@ def test_a_full_disk_is_said_and_a_reader_that_ends_early_is_no_fault(arguments:
     run = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
     os.close(write)
     assert (run.returncode, run.stderr) == (1, "")
+
+
+def test_an_image_that_is_not_known_is_said(
+    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DEVICE_OPERATOR_AGENT_IMAGE")
+    file.write_text(GOOD)
+    assert main(["render", "-f", str(file)]) == 0
+    assert "give --agent-image" in capsys.readouterr().err
+    assert main(["render", "-f", str(file), "--agent-image=example.com/agent:1"]) == 0
+    assert capsys.readouterr().err == ""

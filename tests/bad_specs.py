@@ -320,9 +320,7 @@ CASES = (
         "needs a literal directory before its first placeholder",
         _one(inject={"mounts": [{"hostPath": "/{name}", "containerPath": "/opt"}]}),
     ),
-    Case(
-        "env name with a dash", API, "must be the name of an environment variable", _env({"name": "A-B", "value": ""})
-    ),
+    Case("env name with '='", API, "must be the name of an environment variable", _env({"name": "A=B", "value": ""})),
     Case(
         "env set twice",
         OPERATOR,
