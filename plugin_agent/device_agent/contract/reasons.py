@@ -9,8 +9,15 @@ Two kinds of words are not listed here, because others define them:
 - words of a newer agent, which an older operator passes on as they are.
 """
 
+import re
 from enum import StrEnum
-from typing import Self
+from typing import Final, Self
+
+OTHER: Final = "Other"
+"""The label of a metric for a reason that is not listed, such as one of a newer agent."""
+_NUMBERED: Final = re.compile(r"Xid[0-9]{1,3}")
+_REFUSALS: Final = ("WrongNumber", "UnknownId")
+"""Reasons of the agent for a refused Allocate, beside those of devices (`runtime.errors`)."""
 
 
 class Word(StrEnum):
@@ -199,3 +206,13 @@ class ExclusionReason(Word):
         "The device exists, but its attributes cannot be read; the message says what failed. If a GPU was lost before "
         "the agent started, reset it, or reboot the node.",
     )
+
+
+def as_label(reason: str) -> str:
+    """The reason of a device or of a refusal as the value of a metric's label. There are at most about a thousand."""
+    if reason in _LABELS or _NUMBERED.fullmatch(reason):
+        return str(reason)
+    return OTHER
+
+
+_LABELS: Final = frozenset({*DeviceReason, *Withheld, *_REFUSALS})

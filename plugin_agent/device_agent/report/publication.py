@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from device_agent.contract.inventory import InventoryStatus
+from device_agent.contract.reasons import DeviceHealth, as_label
 from device_agent.contract.values import dataclass
 from device_agent.discovery.driver_library import DriverLibrary
 from device_agent.discovery.scan_loop import ScanLoop
@@ -75,7 +76,7 @@ class Publication:
         self._closed = False
         self._due: asyncio.TimerHandle | None = None
         self._worth_reporting = asyncio.Event()
-        self._transitions = Transitions()
+        self._transitions = Transitions(metrics.transition)
         self._acknowledgement = Acknowledgement(shown.table, changed=changed)
         self._cordoning = Cordoning(shown.table, changed=changed)
         self._reporter = self._reporter_to(api) if api else None
@@ -133,7 +134,7 @@ class Publication:
             driver.publish(snapshot)
         if self._shown.scans.in_force is not None:
             self._transitions.log(snapshot)
-        self._metrics.publish(_counts(snapshot), missing=missing)
+        self._metrics.publish(counts(snapshot), missing=missing)
         if not missing and not self._was_ready:
             self._was_ready = True
             self._ready()
@@ -171,7 +172,8 @@ class Publication:
         self._cordoning.read(orders.cordoned)
 
 
-def _counts(snapshot: TableSnapshot) -> list[ResourceCount]:
+def counts(snapshot: TableSnapshot) -> list[ResourceCount]:
+    """The numbers of each resource, for the gauges."""
     return [
         ResourceCount(
             resource=state.name,
@@ -179,6 +181,11 @@ def _counts(snapshot: TableSnapshot) -> list[ResourceCount]:
             unhealthy=state.counts.unhealthy,
             unknown=state.counts.unknown,
             withheld=Counter(d.hold.word for d in state.devices if d.hold is not None and d.ids),
+            not_healthy=Counter(
+                (str(d.told), as_label(d.reason))
+                for d in state.devices
+                if d.told is not DeviceHealth.HEALTHY and d.hold is None and d.ids
+            ),
             capacity=state.capacity,
             allocated=state.allocated,
         )
