@@ -43,24 +43,25 @@ class Gpus:
 
 @dataclass(slots=True)
 class Fleet:
-    """The programs at one moment: `lead`: the operator, None if nothing is scraped; `agents`: by node."""
+    """The programs at one moment: `lead`: the operator, None if nothing is scraped; `agents`: node -> labels, metrics."""
 
     lead: Telemetry | None = field(default_factory=Telemetry)
-    agents: dict[str, Metrics] = field(default_factory=dict)
+    agents: dict[str, tuple[dict[str, str], Metrics]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.lead is not None:
             self.lead.leader.set(1)
 
-    def agent(self, node: str) -> Metrics:
-        return self.agents.setdefault(node, Metrics(version="1"))
+    def agent(self, node: str, **of: str) -> Metrics:
+        """`of`: its config and pool."""
+        return self.agents.setdefault(node, (agent_labels(node, **of), Metrics(version="1")))[1]
 
     def scrapes(self) -> Iterator[tuple[dict[str, str], str]]:
         """The labels of each target, and its text."""
         if self.lead is not None:
             yield OPERATOR, generate_latest(self.lead.registry).decode()
-        for node, metrics in self.agents.items():
-            yield agent_labels(node), metrics.registry.text()
+        for labels, metrics in self.agents.values():
+            yield labels, metrics.registry.text()
 
 
 def passed(telemetry: Telemetry, *found: Any, config: str = "lab", **seen: Any) -> None:

@@ -219,7 +219,9 @@ def test_the_image_is_named_by_tag_or_digest(chart, image, reference):
 
 def test_monitors_and_network_policy_only_when_asked_for(objects):
     kinds = {o["kind"] for o in objects}
-    assert kinds.isdisjoint({"ServiceMonitor", "PodMonitor", "PrometheusRule", "NetworkPolicy", "ResourceQuota", "ConfigMap"})
+    assert kinds.isdisjoint(
+        {"ServiceMonitor", "PodMonitor", "PrometheusRule", "NetworkPolicy", "ResourceQuota", "ConfigMap"}
+    )
 
 
 def test_equal_values_give_equal_manifests(chart):
