@@ -69,7 +69,7 @@ class Transitions:
         elif device.hold is not None:
             self._count(resource, to="Withheld", reason=as_label(device.hold.word))
         elif not new:
-            self._count(resource, to=DeviceHealth.HEALTHY, reason="")
+            self._count(resource, to=DeviceHealth.HEALTHY, reason="OK")
 
 
 def _good_news(before: tuple[Health, str, bool, str] | None) -> str:

@@ -4,6 +4,7 @@ Tests evaluate the dashboards' queries on it, and `scripts/dashboard_images.py` 
 """
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -19,6 +20,8 @@ BEGIN: Final = 1_780_308_000  # Unix seconds
 CAMERA: Final = "example.com/camera"
 # minutes
 _LOST, _REFUSED, _CORDONED, _UNPLUGGED, _NO_IMAGE, _BACK, _RENUMBERED = 50, range(52, 60), 65, 70, 75, 88, 110
+_MEMORY: Final = re.compile(r"(?m)^(process_resident_memory_bytes ).*")
+"""It would be that of the test."""
 _GPU_NODES: Final = {"gpu-1": range(4), "gpu-2": range(4, 8)}
 _EDGE_NODES: Final = ("edge-1", "edge-2", "edge-3")
 
@@ -138,6 +141,7 @@ def _count(name: str, devices: int, *, bad: int, away: int, held: int, reason: s
 
 def _events(agent: Metrics, name: str, *, fault: bool, back: bool, reason: str) -> None:
     """What happens in each minute, and what happens once."""
+    agent.pod_resources(available=True)
     agent.allocated(name, seconds=0.0008)
     agent.scanned(seconds=0.03)
     agent.reported(error=False)
@@ -145,7 +149,7 @@ def _events(agent: Metrics, name: str, *, fault: bool, back: bool, reason: str) 
     if fault:
         agent.transition(name, to="Unhealthy", reason=reason)
     if back:
-        agent.transition(name, to="Healthy", reason="")
+        agent.transition(name, to="Healthy", reason="OK")
 
 
 def recorded() -> Iterator[dict[str, Any]]:
@@ -154,4 +158,4 @@ def recorded() -> Iterator[dict[str, Any]]:
     for now in range(MINUTES + 1):
         story.minute(now)
         for labels, text in story.fleet.scrapes():
-            yield {"at": BEGIN + 60 * now, "labels": labels, "text": text}
+            yield {"at": BEGIN + 60 * now, "labels": labels, "text": _MEMORY.sub(r"\g<1>4.1e+07", text)}

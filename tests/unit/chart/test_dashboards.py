@@ -1,7 +1,9 @@
 """The dashboards: each query is answered by Prometheus's engine from scrapes of the real registries."""
 
+import importlib.util
 import json
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -121,6 +123,18 @@ def test_the_monitor_adds_the_labels_that_the_queries_use(chart):
     added = {one["targetLabel"] for one in endpoint["relabelings"]}
     assert {"config", "node", "pool"} == added
     assert added < set(agent_labels("a"))
+
+
+def test_the_pictures_show_the_dashboards_of_today(scrapes):
+    loaded = importlib.util.spec_from_file_location("dashboard_images", places.CHECKOUT / "scripts/dashboard_images.py")
+    assert loaded is not None and loaded.loader is not None
+    images = importlib.util.module_from_spec(loaded)
+    sys.modules[loaded.name] = images  # its dataclasses look themselves up
+    loaded.loader.exec_module(images)
+    for name, chosen in images.BOARDS.items():
+        kept = (places.CHECKOUT / "docs" / "images" / f"dashboard-{name}.svg").read_text()
+        assert images.drawing(name, chosen, scrapes) == kept, "run scripts/dashboard_images.py"
+    assert images.drawing("node", {"node": "gpu-2"}, scrapes) != images.drawing("node", {"node": "gpu-1"}, scrapes)
 
 
 def words(path: Path) -> set[str]:

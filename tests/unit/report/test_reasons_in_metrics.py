@@ -96,7 +96,7 @@ def test_each_change_of_a_device_is_counted_once_by_its_new_state() -> None:
         for row in (
             ("Missing", "Unhealthy", 1.0),
             ("Cordoned", "Withheld", 1.0),
-            ("", "Healthy", 2.0),
+            ("OK", "Healthy", 2.0),
             ("Other", "Unhealthy", 1.0),
             ("NoAnswer", "Unknown", 1.0),
         )
