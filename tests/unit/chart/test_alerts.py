@@ -150,3 +150,6 @@ def test_schema_and_docs_have_every_alert(chart, alerts):
     assert set(known) == set(alerts)
     page = (places.CHECKOUT / "docs" / "monitoring.md").read_text()
     assert re.findall(r"^### (\w+)$", page, re.MULTILINE) == list(alerts)
+    [example] = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    [rule] = [o for o in chart.template(yaml.safe_load(example)) if o["kind"] == "PrometheusRule"]
+    assert "DeviceGpuHot" not in str(rule)

@@ -127,7 +127,8 @@ def test_the_monitor_adds_the_labels_that_the_queries_use(chart):
 
 def test_the_pictures_show_the_dashboards_of_today(scrapes):
     loaded = importlib.util.spec_from_file_location("dashboard_images", places.CHECKOUT / "scripts/dashboard_images.py")
-    assert loaded is not None and loaded.loader is not None
+    assert loaded is not None
+    assert loaded.loader is not None
     images = importlib.util.module_from_spec(loaded)
     sys.modules[loaded.name] = images  # its dataclasses look themselves up
     loaded.loader.exec_module(images)
