@@ -16,8 +16,6 @@ from typing import Final, Self
 OTHER: Final = "Other"
 """The label of a metric for a reason that is not listed, such as one of a newer agent."""
 _NUMBERED: Final = re.compile(r"Xid[0-9]{1,3}")
-_REFUSALS: Final = ("WrongNumber", "UnknownId")
-"""Reasons of the agent for a refused Allocate, beside those of devices (`runtime.errors`)."""
 
 
 class Word(StrEnum):
@@ -143,6 +141,23 @@ class DeviceReason(Word):
     )
 
 
+class RefusalReason(Word):
+    """`reason` of the metric `device_agent_allocation_errors_total`: why a pod was refused. It may also be the reason of
+    a device.
+    """
+
+    WRONG_NUMBER = (
+        "WrongNumber",
+        "The container asks for a number of devices that sharing.maxPerContainer or allocation.counts does not allow. "
+        "Correct the pod.",
+    )
+    UNKNOWN_ID = (
+        "UnknownId",
+        "The kubelet asked for an id that the agent does not list. A new pod gets another device; if it happens again, "
+        "read the agent's log.",
+    )
+
+
 class ExclusionReason(Word):
     """`status.excluded[].reason` of the inventory: why a device that a source found is not served."""
 
@@ -215,4 +230,4 @@ def as_label(reason: str) -> str:
     return OTHER
 
 
-_LABELS: Final = frozenset({*DeviceReason, *Withheld, *_REFUSALS})
+_LABELS: Final = frozenset({*DeviceReason, *Withheld, *RefusalReason})

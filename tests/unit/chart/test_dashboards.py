@@ -107,6 +107,18 @@ def test_a_query_for_what_nobody_exports_has_no_answer(scrapes):
     assert [one.get("series") for one in found] == [[], [], None]
 
 
+def test_the_queries_of_the_guide_have_answers(scrapes):
+    page = (places.CHECKOUT / "docs" / "monitoring.md").read_text()
+    queries = re.findall(r"^\| [^|]+\? \| `(.+)` \|$", page, re.MULTILINE)
+    assert len(queries) > 6
+    times = {"start": scrapes[0]["at"], "end": scrapes[-1]["at"], "step": 60}
+    found = answers(scrapes, [{"expr": query, **times} for query in queries])
+    empty = [query for query, one in zip(queries, found, strict=True) if not one["series"] or "error" in one]
+    # in the story no rollout goes on, and no GPU is idle while a pod holds it
+    assert [query for query in empty if "Progressing" not in query and "< 5" not in query] == []
+    assert not any("error" in one for one in found)
+
+
 def test_variables_take_their_values_from_labels_that_exist(scrapes):
     last = [s for s in scrapes if s["at"] == scrapes[-1]["at"]]
     series = [one for s in last for one in samples(s["labels"], s["text"])]

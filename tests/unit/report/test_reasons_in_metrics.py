@@ -7,7 +7,7 @@ import pytest
 from device_agent.allocate.answer import respond
 from device_agent.contract.document import Resource, Sharing
 from device_agent.contract.inventory import Identity
-from device_agent.contract.reasons import DeviceReason, Withheld, as_label
+from device_agent.contract.reasons import DeviceReason, RefusalReason, Withheld, as_label
 from device_agent.report.publication import counts
 from device_agent.report.transitions import Transitions
 from device_agent.runtime.errors import UnavailableDevice, UnknownDevice, WrongNumber
@@ -43,7 +43,7 @@ def shot(*devices: DeviceState) -> TableSnapshot:
 @pytest.mark.parametrize(
     ("reason", "label"),
     [
-        *((word, word) for word in (*DeviceReason, *Withheld)),
+        *((word, word) for word in (*DeviceReason, *Withheld, *RefusalReason)),
         ("Xid79", "Xid79"),
         ("Xid1234", "Other"),
         ("Xid", "Other"),
