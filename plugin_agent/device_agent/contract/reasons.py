@@ -142,8 +142,9 @@ class DeviceReason(Word):
 
 
 class RefusalReason(Word):
-    """`reason` of the metric `device_agent_allocation_errors_total`: why a pod was refused. It may also be the reason of
-    a device.
+    """`reason` of the metric `device_agent_allocation_errors_total`: why a pod was refused.
+
+    It may also be the reason of a device.
     """
 
     WRONG_NUMBER = (
