@@ -11,7 +11,7 @@ from pathlib import Path
 
 from device_agent.contract.config_reasons import ConditionReason, EventReason
 from device_agent.contract.node_reasons import NodeReason, NodeState
-from device_agent.contract.reasons import DeviceHealth, DeviceReason, ExclusionReason, Withheld, Word
+from device_agent.contract.reasons import DeviceHealth, DeviceReason, ExclusionReason, RefusalReason, Withheld, Word
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "docs" / "troubleshooting.md"
@@ -19,6 +19,7 @@ TABLES = (
     DeviceHealth,
     Withheld,
     DeviceReason,
+    RefusalReason,
     ExclusionReason,
     NodeState,
     NodeReason,

@@ -45,7 +45,7 @@ PACKAGES: Part = ("packages of this system", needed_packages)
 CONTROL_PLANE = [PACKAGES, programs(*binaries.CONTROL_PLANE, "helm")]
 PARTS: dict[str, list[Part]] = {
     "static": [],
-    "unit": [programs("helm"), DRIVER_LIBRARY],
+    "unit": [programs("helm", "prometheus"), DRIVER_LIBRARY],
     "agent": [DRIVER_LIBRARY, ("the compiler of the kubelet's messages", message_compiler)],
     "operator": CONTROL_PLANE,
     "cluster": [PACKAGES, programs(*binaries.CLUSTER, "nvidia"), DRIVER_LIBRARY, ("images", all_images)],

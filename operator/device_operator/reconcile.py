@@ -14,7 +14,6 @@ from typing import Final
 
 from device_agent.contract.codec import encode
 from device_agent.contract.config_reasons import ConditionReason
-from device_agent.contract.inventory import InventoryStatus
 from device_agent.contract.node_reasons import NodeReason
 from device_agent.contract.status import ConditionType, ConfigStatus
 
@@ -31,6 +30,7 @@ from device_operator.cluster.revisions import Revision
 from device_operator.cluster.staging import Staged, Staging
 from device_operator.render.manifests import Manifest, RenderSettings, render
 from device_operator.runtime import errors
+from device_operator.runtime.figures import FailedNode, Seen
 from device_operator.runtime.workers import Pass
 from device_operator.spec.acceptance import AcceptedState, InForce, Rejected, rejection
 from device_operator.spec.model import ConfigRef
@@ -41,6 +41,7 @@ from device_operator.status.nodes import StatusSettings, settles_at
 from device_operator.status.notices import health_transitions, stale_grants, transitions
 from device_operator.status.observed import ApplyProblem, InventoryView, Observed
 from device_operator.status.pacing import LastWrite, Pace
+from device_operator.status.situation import Computed
 from device_operator.status.summary import compute
 
 logger = logging.getLogger(__name__)
@@ -74,9 +75,8 @@ class _Memory:
 
 
 class Reconciler:
-    """`clock`: monotonic seconds; `now`: aware UTC. `report(name, status, inventories)` gets the result of each
-    pass: the status of the object, None if it is gone, and those of its inventories. `reconsider()` enqueues every
-    object.
+    """`clock`: monotonic seconds; `now`: aware UTC. `report(name, seen)` gets what each pass saw, None if the
+    object is gone. `reconsider()` enqueues every object.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Reconciler:
         settings: ReconcileSettings,
         clock: Callable[[], float],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        report: Callable[[str, ConfigStatus | None, Iterable[InventoryStatus]], None] = lambda *_: None,
+        report: Callable[[str, Seen | None], None] = lambda *_: None,
         reconsider: Callable[[], None] = lambda: None,
     ) -> None:
         namespace = settings.render.namespace
@@ -116,7 +116,7 @@ class Reconciler:
         if config is None or config.deleting:
             # the garbage collector cleans up by ownerReferences
             self._forget(name)
-            self._report(name, None, ())
+            self._report(name, None)
             return Pass(result="gone")
         memory = self._memory(config.ref)
         others = self._configs.others(name, held=self._accepted.held_pools)
@@ -135,7 +135,7 @@ class Reconciler:
             failure = refusal or failure
         observed = await self._observer.observe(config.ref, assigned, tuple(problems))
         assigned = self._with_reported(config.ref, assigned, others)
-        new = compute(
+        computed = compute(
             standing,
             observed=observed,
             previous=config.status,
@@ -144,8 +144,8 @@ class Reconciler:
             settings=self._settings.status,
             rollout=rollout,
         )
-        served = {node for found in assigned.nodes.values() for node in found}
-        self._report(name, new, [i.status for i in observed.inventories if i.status and i.node in served])
+        new = computed.status
+        self._report(name, _seen(computed, observed, assigned))
         again = [await self._write_status(config, new, observed, memory)]
         if failure is not None:
             raise failure
@@ -321,6 +321,17 @@ class Reconciler:
         if memory := self._memories.pop(name, None):
             for part in (self._events, self._observer, self._cleaner, self._staging):
                 part.forget(memory.uid)
+
+
+def _seen(computed: Computed, observed: Observed, assigned: Assignment) -> Seen:
+    """For the metrics. Inventories of nodes that belong to no pool do not count."""
+    ours = {node for found in assigned.nodes.values() for node in found}
+    return Seen(
+        status=computed.status,
+        inventories={i.node: i.status for i in observed.inventories if i.status and i.node in ours},
+        faults=computed.faults,
+        failed=tuple(FailedNode(r.pool, r.name, r.reason) for r in computed.failing),
+    )
 
 
 def _acceptance(status: ConfigStatus) -> tuple[object, ...]:

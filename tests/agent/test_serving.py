@@ -63,7 +63,7 @@ def test_too_many_for_one_container_is_refused_with_a_text_for_the_pod(
         "(sharing.maxPerContainer)"
     )
     kubelet.admit("modest", "example.com/sim", 2)
-    assert agent.metric('device_agent_allocation_errors_total{resource="example.com/sim"}') == 1
+    assert agent.metric('device_agent_allocation_errors_total{reason="WrongNumber",resource="example.com/sim"}') == 1
 
 
 def test_a_preferred_allocation_stays_on_one_numa_node(node: Node, kubelet: Kubelet, start: Start) -> None:

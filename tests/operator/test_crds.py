@@ -314,7 +314,7 @@ def test_the_status_of_a_big_fleet_is_stored_whole(kube: Kube):
         assigned=assignment(spec, nodes=nodes, others=[]),
         manifests=render(build.LAB, spec, build.SETTINGS),
     )
-    status = encode(computed)
+    status = encode(computed.status)
     assert len(json.dumps(status)) > 250 * 1024
     kube.create(CONFIGS, config({"resources": [entry()]}, name="fleet"))
     try:

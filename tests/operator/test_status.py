@@ -82,6 +82,8 @@ def test_counts_and_holders_come_from_the_agents_reports(operator: OperatorProce
     assert held["allocatedTo"] == [{"namespace": "default", "pod": "trainer", "container": "main"}]
     assert operator.metric("devices", config="counts", resource=RESOURCE, health="Healthy") == 3
     assert operator.metric("config_condition", config="counts", type="Ready", status="True") == 1
+    assert operator.metric("config_status", config="counts", status="OK") == 1
+    assert operator.metric("node_failed", config="counts") + operator.metric("config_fault", config="counts") == 0
 
 
 def test_every_condition_is_set_from_the_first_visit(operator: OperatorProcess, kube: Kube, owned: Owned) -> None:
@@ -111,8 +113,15 @@ def test_a_node_that_does_not_keep_health_is_degraded_and_says_why(
     degraded = told_as()
     assert "unkept-1: could not be kept: No space left on device" in degraded["message"]
     assert condition(kube.get(f"{CONFIGS}/unkept"), "Ready")["status"] == "True"
-    agent.report({"a": "Healthy"}, resource=RESOURCE, healthError=None, acknowledgement=None)
+    assert operator.metric("node_failed", config="unkept", node="unkept-1", reason="HealthNotKept") == 1
+    agent.report({"a": "Unhealthy"}, resource=RESOURCE, healthError=None, acknowledgement=None)
+    reaches(kube, "unkept", "Degraded", "True")
+    eventually("the device", lambda: operator.metric("devices_not_healthy", config="unkept", node="unkept-1") == 1)
+    agent.report({"a": "Healthy"}, resource=RESOURCE)
     reaches(kube, "unkept", "Degraded", "False")
+    assert (
+        operator.metric("node_failed", config="unkept") + operator.metric("devices_not_healthy", config="unkept") == 0
+    )
 
 
 def test_a_device_that_fails_degrades_the_object_and_gives_one_event(

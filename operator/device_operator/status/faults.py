@@ -8,6 +8,7 @@ from device_agent.contract.reasons import DeviceHealth
 
 from device_operator.spec.placement import describe
 from device_operator.spec.wording import count, name_nodes
+from device_operator.status.nodes import NodeReport
 from device_operator.status.situation import (
     MAX_GROUPS,
     BrokenDevices,
@@ -36,10 +37,7 @@ def faults(situation: Situation) -> list[Fault]:
     found += [Fault(p.reason, f"pool {p.pool}: {p.message}") for p in situation.problems]
     if situation.overlaps:
         found.append(Fault(situation.overlaps[0].reason, describe(situation.overlaps)))
-    settled = any(r.settled for r in situation.reports)
-    told = told_elsewhere(situation)
-    wrong = [r for r in situation.reports if r.problem and r.reason not in told and not on_its_way(r)]
-    found += causes(r for r in wrong if r.served or not r.young or not settled)
+    found += causes(failing(situation))
     found += situation.gaps
     found += [
         Fault(reason, _devices(health, devices))
@@ -47,6 +45,14 @@ def faults(situation: Situation) -> list[Fault]:
         if (devices := situation.broken.get(health, BrokenDevices())).number
     ]
     return found
+
+
+def failing(situation: Situation) -> list[NodeReport]:
+    """The nodes with a fault of their own. Not those where waiting may be enough."""
+    settled = any(r.settled for r in situation.reports)
+    told = told_elsewhere(situation)
+    wrong = [r for r in situation.reports if r.problem and r.reason not in told and not on_its_way(r)]
+    return [r for r in wrong if r.served or not r.young or not settled]
 
 
 def told_elsewhere(situation: Situation) -> set[str]:

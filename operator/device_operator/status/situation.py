@@ -7,7 +7,7 @@ from typing import Final
 
 from device_agent.contract.node_reasons import NodeState
 from device_agent.contract.reasons import DeviceHealth
-from device_agent.contract.status import ConfigCondition, FleetDevice
+from device_agent.contract.status import ConfigCondition, ConfigStatus, FleetDevice
 
 from device_operator.spec.acceptance import AcceptedState, Rejected
 from device_operator.spec.model import Spec
@@ -77,6 +77,18 @@ class Situation:
     def spec(self) -> Spec | None:
         """The spec in force."""
         return self.standing.in_force.spec if self.standing.in_force else None
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """The status, and what is wrong: for alerts, which must be silent while waiting may be enough.
+
+    `faults`: the reason of each fault. `failing`: the nodes with a fault of their own.
+    """
+
+    status: ConfigStatus
+    faults: tuple[str, ...]
+    failing: tuple[NodeReport, ...]
 
 
 def on_its_way(report: NodeReport) -> bool:

@@ -38,13 +38,13 @@ from device_operator.spec.placement import Assignment, describe
 from device_operator.spec.wording import clip, name_nodes, rfc3339
 from device_operator.status import conditions
 from device_operator.status.emptiness import gaps, lost_nodes
-from device_operator.status.faults import faults
+from device_operator.status.faults import failing, faults
 from device_operator.status.headline import headline
 from device_operator.status.nodes import NodeReport, StatusSettings, node_reports
 from device_operator.status.observed import InventoryView, Observed
 from device_operator.status.pools import PoolView, as_rendered, pool_views
 from device_operator.status.rollout import Rollout
-from device_operator.status.situation import BrokenDevices, Fault, Situation
+from device_operator.status.situation import BrokenDevices, Computed, Fault, Situation
 
 T = TypeVar("T")
 
@@ -67,7 +67,7 @@ def compute(
     manifests: Iterable[Manifest] = (),
     settings: StatusSettings | None = None,
     rollout: Rollout | None = None,
-) -> ConfigStatus:
+) -> Computed:
     """The complete status.
 
     `assigned` (`placement.assignment`), `manifests` (`manifests.render`): of the spec in force; empty without one.
@@ -111,7 +111,10 @@ def compute(
         pools=tuple(_pool(pool, reports, assigned, rollout) for pool in pools),
     )
     totals = _resources(reports, in_force.spec.resources if in_force else (), lost)
-    return _filled(status, reports, totals, broken[DeviceHealth.UNHEALTHY], limit=settings.max_bytes)
+    filled = _filled(status, reports, totals, broken[DeviceHealth.UNHEALTHY], limit=settings.max_bytes)
+    if not observed.complete:
+        return Computed(filled, (), ())
+    return Computed(filled, tuple(fault.reason for fault in found), tuple(failing(situation)))
 
 
 def _reports(

@@ -12,7 +12,7 @@ from functools import lru_cache
 from device_agent.contract.document import Env, Resource
 from device_agent.contract.template import MissingAttributeError, Template, TemplateError, parse_template
 from device_agent.contract.values import dataclass
-from device_agent.runtime.errors import AllocationRefused
+from device_agent.runtime.errors import WrongNumber
 from device_agent.select.unit import Grants, MountGrant, Unit
 
 DEFAULT_PERMISSIONS = "rw"
@@ -46,12 +46,12 @@ def respond(resource: Resource, units: Sequence[tuple[str, Unit]]) -> ContainerR
     ids; `{position}` counts them in that order.
 
     Raises:
-        AllocationRefused: the entry does not allow this number of ids.
+        WrongNumber: the entry does not allow this number of ids.
     """
     size = len(units)
     name = units[0][1].resource if units else resource.name
     if problem := _size_problem(resource, name, size):
-        raise AllocationRefused(problem)
+        raise WrongNumber(problem)
 
     by_id = {unit.id: unit for _, unit in units}
     content = _Content(resource.inject.env, size=size)

@@ -9,8 +9,13 @@ Two kinds of words are not listed here, because others define them:
 - words of a newer agent, which an older operator passes on as they are.
 """
 
+import re
 from enum import StrEnum
-from typing import Self
+from typing import Final, Self
+
+OTHER: Final = "Other"
+"""The label of a metric for a reason that is not listed, such as one of a newer agent."""
+_NUMBERED: Final = re.compile(r"Xid[0-9]{1,3}")
 
 
 class Word(StrEnum):
@@ -136,6 +141,24 @@ class DeviceReason(Word):
     )
 
 
+class RefusalReason(Word):
+    """`reason` of the metric `device_agent_allocation_errors_total`: why a pod was refused.
+
+    It may also be the reason of a device.
+    """
+
+    WRONG_NUMBER = (
+        "WrongNumber",
+        "The container asks for a number of devices that sharing.maxPerContainer or allocation.counts does not allow. "
+        "Correct the pod.",
+    )
+    UNKNOWN_ID = (
+        "UnknownId",
+        "The kubelet asked for an id that the agent does not list. A new pod gets another device; if it happens again, "
+        "read the agent's log.",
+    )
+
+
 class ExclusionReason(Word):
     """`status.excluded[].reason` of the inventory: why a device that a source found is not served."""
 
@@ -199,3 +222,13 @@ class ExclusionReason(Word):
         "The device exists, but its attributes cannot be read; the message says what failed. If a GPU was lost before "
         "the agent started, reset it, or reboot the node.",
     )
+
+
+def as_label(reason: str) -> str:
+    """The reason of a device or of a refusal as the value of a metric's label. There are at most about a thousand."""
+    if reason in _LABELS or _NUMBERED.fullmatch(reason):
+        return str(reason)
+    return OTHER
+
+
+_LABELS: Final = frozenset({*DeviceReason, *Withheld, *RefusalReason})

@@ -17,6 +17,7 @@ import grpc.aio
 from device_agent.allocate import answer as injection
 from device_agent.allocate import preferred as allocation
 from device_agent.contract.document import OnStaleGrant, Policy, Resource
+from device_agent.contract.reasons import as_label
 from device_agent.kubelet import rpc, sockets
 from device_agent.kubelet.proto import deviceplugin_pb2 as dp
 from device_agent.runtime.errors import AllocationRefused
@@ -267,7 +268,8 @@ class ResourceServer:
             for container in request.container_requests:
                 fill(answer.container_responses.add(), self._one_container(tuple(container.devices_ids)))
         except AllocationRefused as refused:
-            self._metrics.allocated(self.resource, seconds=time.monotonic() - begun, error=True)
+            seconds, why = time.monotonic() - begun, as_label(refused.reason)
+            self._metrics.allocated(self.resource, seconds=seconds, refused=why)
             logger.warning("allocation refused", extra={"resource": self.resource, "error": str(refused)})
             await context.abort(grpc.StatusCode[refused.code], str(refused))
         if not self._unlogged:
@@ -289,7 +291,7 @@ class ResourceServer:
         """
         unlogged, self._unlogged = self._unlogged, []
         for request, seconds in unlogged:
-            self._metrics.allocated(self.resource, seconds=seconds, error=False)
+            self._metrics.allocated(self.resource, seconds=seconds)
             for container in request.container_requests:
                 ids = tuple(container.devices_ids)
                 self._on_allocated(self.resource, ids)

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from device_agent.contract.inventory import InventoryStatus
+from device_agent.contract.reasons import DeviceHealth, as_label
 from device_agent.contract.values import dataclass
 from device_agent.discovery.driver_library import DriverLibrary
 from device_agent.discovery.scan_loop import ScanLoop
@@ -24,7 +25,7 @@ from device_agent.report.cordoning import Cordoning
 from device_agent.report.history import History
 from device_agent.report.inventory import AgentIdentity
 from device_agent.report.reporter import Orders, Reporter
-from device_agent.report.transitions import Comparison, Transition, log
+from device_agent.report.transitions import Comparison, Transition, count, log
 from device_agent.runtime.metrics import Metrics, ResourceCount
 from device_agent.runtime.settings import Settings
 from device_agent.store.configuration import MountedConfiguration
@@ -137,7 +138,7 @@ class Publication:
         for driver in self._shown.drivers:
             driver.publish(snapshot)
         self._compare(snapshot)
-        self._metrics.publish(_counts(snapshot), missing=missing)
+        self._metrics.publish(counts(snapshot), missing=missing)
         if not missing and not self._was_ready:
             self._was_ready = True
             self._ready()
@@ -152,6 +153,7 @@ class Publication:
         kept = self._shown.history.last
         if transitions := self._comparison.take(snapshot, kept=kept, now=now, awaiting=self._awaiting):
             log(transitions)
+            count(transitions, self._metrics)
             self._changes(transitions, now)
 
     def _missing(self) -> tuple[str, ...]:
@@ -192,7 +194,8 @@ class Publication:
         self._cordoning.read(orders.cordoned)
 
 
-def _counts(snapshot: TableSnapshot) -> list[ResourceCount]:
+def counts(snapshot: TableSnapshot) -> list[ResourceCount]:
+    """The numbers of each resource, for the gauges."""
     return [
         ResourceCount(
             resource=state.name,
@@ -200,6 +203,11 @@ def _counts(snapshot: TableSnapshot) -> list[ResourceCount]:
             unhealthy=state.counts.unhealthy,
             unknown=state.counts.unknown,
             withheld=Counter(d.hold.word for d in state.devices if d.hold is not None and d.ids),
+            not_healthy=Counter(
+                (str(d.told), as_label(d.reason))
+                for d in state.devices
+                if d.told is not DeviceHealth.HEALTHY and d.hold is None and d.ids
+            ),
             capacity=state.capacity,
             allocated=state.allocated,
         )

@@ -1,16 +1,17 @@
 """Which devices appeared, disappeared, failed or recovered between two snapshots of the table. The only comparison.
 
-The log has a line for each, at most 20 at a time. The history, and whoever else wants them, get them as values.
+The log has a line for each, at most 20 at a time; a metric counts them; the history gets them as values.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
 from device_agent.contract.inventory import HistoryState
-from device_agent.contract.reasons import DeviceReason
+from device_agent.contract.reasons import DeviceReason, as_label
 from device_agent.contract.values import dataclass
+from device_agent.runtime.metrics import Metrics
 from device_agent.table.snapshot import DeviceState, Health, TableSnapshot
 
 logger = logging.getLogger(__name__)
@@ -160,6 +161,15 @@ class Comparison:
         self._complete = self._complete or not awaiting
         self._seen = seen_in(snapshot)
         return compare(known, snapshot, now=now, complete=self._complete)
+
+
+def count(transitions: Iterable[Transition], metrics: Metrics) -> None:
+    """Counts what really changed: a start of the agent does not count every healthy device."""
+    for transition in transitions:
+        if transition.real:
+            after = transition.after
+            reason = as_label(after.reason) if after.reason else "OK"
+            metrics.transition(transition.resource, to=after.state, reason=reason)
 
 
 def log(transitions: tuple[Transition, ...]) -> None:

@@ -2,6 +2,7 @@
 
 AgentError
 +-- AllocationRefused       an Allocate is refused; the pod's events show the text
+    +-- WrongNumber         a container may not have that many devices
     +-- UnknownDevice       no such id under that resource
     +-- UnavailableDevice   the id is known but cannot be given out now
 """
@@ -14,13 +15,20 @@ class AgentError(Exception):
 class AllocationRefused(AgentError):  # noqa: N818 - a refusal is an answer, not a fault of the agent
     """An Allocate that cannot be granted. The kubelet rejects the pod for good and shows the text.
 
-    `code`: the name of the gRPC status to answer with.
+    `code`: the name of the gRPC status to answer with. `reason`: one word, for metrics.
     """
 
     code = "INVALID_ARGUMENT"
+    reason = ""
+
+
+class WrongNumber(AllocationRefused):
+    reason = "WrongNumber"
 
 
 class UnknownDevice(AllocationRefused):
+    reason = "UnknownId"
+
     def __init__(self, resource: str, device_id: str) -> None:
         super().__init__(f"{resource}: unknown device {device_id}")
         self.device_id = device_id

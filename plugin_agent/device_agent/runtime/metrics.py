@@ -13,13 +13,17 @@ _SCAN = (0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0)
 
 @dataclass(frozen=True, slots=True)
 class ResourceCount:
-    """One resource's numbers for the gauges: devices by health, devices withheld by reason, ids offered, ids held."""
+    """One resource's numbers for the gauges: devices by health, devices withheld by reason, ids offered, ids held.
+
+    `not_healthy`: (health, reason) -> devices that are not Healthy. Those that are withheld by plan do not count.
+    """
 
     resource: str
     healthy: int
     unhealthy: int
     unknown: int
     withheld: Mapping[str, int]
+    not_healthy: Mapping[tuple[str, str], int]
     capacity: int
     allocated: int
 
@@ -42,7 +46,16 @@ class Metrics:
         registry.register(_DeviceGauges(self.status))
         registry.register(ProcessMetrics())
         self._allocations = registry.counter("device_agent_allocations_total", "Allocate calls answered.", "resource")
-        self._refused = registry.counter("device_agent_allocation_errors_total", "Allocate calls refused.", "resource")
+        self._refused = registry.counter(
+            "device_agent_allocation_errors_total", "Allocate calls refused.", "resource", "reason"
+        )
+        self._transitions = registry.counter(
+            "device_agent_device_transitions_total",
+            "Changes of a device: its new state, and why.",
+            "resource",
+            "to",
+            "reason",
+        )
         self._latency = registry.histogram(
             "device_agent_allocation_seconds", "Time of an Allocate in the agent.", "resource", buckets=_LATENCY
         )
@@ -70,9 +83,16 @@ class Metrics:
         )
         registry.gauge("device_agent_info", "The agent's version.", "version").set(1, version)
 
-    def allocated(self, resource: str, *, seconds: float, error: bool) -> None:
-        (self._refused if error else self._allocations).inc(resource)
+    def allocated(self, resource: str, *, seconds: float, refused: str = "") -> None:
+        """`refused`: why the call was refused, one word; '' if it was not."""
+        if refused:
+            self._refused.inc(resource, refused)
+        else:
+            self._allocations.inc(resource)
         self._latency.observe(seconds, resource)
+
+    def transition(self, resource: str, *, to: str, reason: str) -> None:
+        self._transitions.inc(resource, to, reason)
 
     def registered(self, resource: str, *, cause: str) -> None:
         self._registrations.inc(resource, cause)
@@ -119,6 +139,12 @@ class _DeviceGauges:
 
     def collect(self) -> Iterator[Family]:
         devices = Family("device_agent_devices", "Physical devices.", "gauge", ("resource", "health"))
+        bad = Family(
+            "device_agent_devices_not_healthy",
+            "Devices that are not Healthy, without those withheld by plan.",
+            "gauge",
+            ("resource", "health", "reason"),
+        )
         withheld = Family(
             "device_agent_devices_withheld", "Devices not offered, by plan.", "gauge", ("resource", "reason")
         )
@@ -128,8 +154,10 @@ class _DeviceGauges:
             devices.add((count.resource, "Healthy"), count.healthy)
             devices.add((count.resource, "Unhealthy"), count.unhealthy)
             devices.add((count.resource, "Unknown"), count.unknown)
+            for (health, reason), number in sorted(count.not_healthy.items()):
+                bad.add((count.resource, health, reason), number)
             for reason, number in sorted(count.withheld.items()):
                 withheld.add((count.resource, reason), number)
             capacity.add((count.resource,), count.capacity)
             allocated.add((count.resource,), count.allocated)
-        yield from (devices, withheld, capacity, allocated)
+        yield from (devices, bad, withheld, capacity, allocated)

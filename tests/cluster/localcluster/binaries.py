@@ -108,6 +108,14 @@ GROUPS = {
                 f"{_HELM}/pkg/lint/rules.k8sVersionMinor={{k8s_minor}}",
             ),
         ),
+        # Without the tag promtool would contain the clients of every cloud.
+        Group(
+            name="prometheus",
+            module="github.com/prometheus/prometheus",
+            programs=("promtool", "promquery"),
+            minutes=2,
+            tags="remove_all_sd",
+        ),
         Group(name="pause", module="", programs=("pause",), minutes=0.1, output="pause", package="."),
         Group(name="kwok", module="sigs.k8s.io/kwok", programs=("kwok",), minutes=1.5),
         # cgo: it loads the driver's library by dlopen

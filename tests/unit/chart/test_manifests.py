@@ -8,7 +8,7 @@ import pytest
 
 KUBERNETES = ("1.32", "1.33", "1.34", "1.35", "1.36", "1.37")
 # Kinds of the Prometheus Operator: Kubernetes' schemas do not have them.
-UNKNOWN_TO_KUBERNETES = {"ServiceMonitor", "PodMonitor"}
+UNKNOWN_TO_KUBERNETES = {"ServiceMonitor", "PodMonitor", "PrometheusRule"}
 
 EVERYTHING = {
     "commonLabels": {"team": "hardware"},
@@ -58,6 +58,8 @@ EVERYTHING = {
             "scrapeTimeout": "10s",
         },
         "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}, "interval": "30s", "scrapeTimeout": "10s"},
+        "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},
+        "grafanaDashboards": {"enabled": True, "annotations": {"grafana_folder": "Devices"}, "namespace": "monitoring"},
     },
     "networkPolicy": {
         "enabled": True,
@@ -217,7 +219,9 @@ def test_the_image_is_named_by_tag_or_digest(chart, image, reference):
 
 def test_monitors_and_network_policy_only_when_asked_for(objects):
     kinds = {o["kind"] for o in objects}
-    assert kinds.isdisjoint({"ServiceMonitor", "PodMonitor", "NetworkPolicy", "ResourceQuota"})
+    assert kinds.isdisjoint(
+        {"ServiceMonitor", "PodMonitor", "PrometheusRule", "NetworkPolicy", "ResourceQuota", "ConfigMap"}
+    )
 
 
 def test_equal_values_give_equal_manifests(chart):

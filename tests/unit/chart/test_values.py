@@ -46,6 +46,9 @@ FREE = {  # maps whose keys are the admin's own, or Kubernetes' to check
     "metrics.service.annotations",
     "metrics.serviceMonitor.labels",
     "metrics.podMonitor.labels",
+    "metrics.prometheusRule.labels",
+    "metrics.grafanaDashboards.labels",
+    "metrics.grafanaDashboards.annotations",
 }
 
 
@@ -151,6 +154,10 @@ def test_every_value_is_explained(chart):
         ({"commonLabels": {"app.kubernetes.io/name": "mine"}}, "/commonLabels/app.kubernetes.io~1name"),
         ({"networkPolicy": {"apiServerCIDRs": ["10.0.0.1"]}}, "/networkPolicy/apiServerCIDRs/0"),
         ({"metrics": {"podMonitor": {"interval": "30"}}}, "/metrics/podMonitor/interval"),
+        (
+            {"metrics": {"prometheusRule": {"alerts": {"DeviceGpuHot": {"for": "30"}}}}},
+            "/metrics/prometheusRule/alerts/DeviceGpuHot/for",
+        ),
     ],
 )
 def test_an_impossible_value_is_refused_with_its_path(chart, values, named):

@@ -22,12 +22,12 @@ VERBS = {  # verb -> does a resource follow
 }  # fmt: skip
 RESOURCES = {
     "clusterrolebinding", "clusterrolebindings", "clusterroles", "controllerrevision", "controllerrevisions", "crd",
-    "devicepluginconfigs", "dpc", "events", "namespace", "ndi", "node", "nodes", "pod", "pods", "quota",
+    "devicepluginconfigs", "dpc", "events", "namespace", "ndi", "node", "nodes", "pod", "pods", "quota", "servicemonitors",
     "resourcequotas", "serviceaccounts", "validatingadmissionpolicies", "validatingadmissionpolicybindings",
 }  # fmt: skip
 VALUED = {"-n", "-o", "-f", "-l", "-p", "-c", "--kubeconfig", "--context", "--patch-file"}
 """Flags of kubectl whose value is the next word."""
-HELM = {"install", "upgrade", "uninstall", "test", "list", "history", "rollback", "get"}
+HELM = {"install", "upgrade", "uninstall", "test", "list", "history", "rollback", "get", "template"}
 OTHERS = {"chmod", "docker", "jq", "nvidia-ctk", "pipx", "python3", "sed", "systemctl", "xargs"}
 MODULES = {"device_operator": operator.parser, "device_agent": agent.parser, "kubectl_devices": cli.parser}
 

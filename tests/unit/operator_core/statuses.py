@@ -16,6 +16,7 @@ from device_operator.spec.model import Spec
 from device_operator.spec.placement import Assignment, NodeView, Overlap, assignment
 from device_operator.status.nodes import StatusSettings
 from device_operator.status.observed import Observed
+from device_operator.status.situation import Computed
 from device_operator.status.summary import compute
 from unit.operator_core.build import (
     LAB,
@@ -66,7 +67,33 @@ def status(
     unchecked: tuple[str, ...] = (),
     **seen: Any,
 ) -> dict[str, Any]:
-    """The status. Pods and inventories have the current template and configuration, unless they name others.
+    """The status as it is written, for `seen` as `judged` takes it."""
+    computed = judged(
+        found, rejected=rejected, lost=lost, nodes=nodes, previous=previous, generation=generation, limits=limits,
+        conflicts=conflicts, unchecked=unchecked, **seen,
+    ).status  # fmt: skip
+    written: dict[str, Any] = encode(computed)
+    assert read_config_status(written) == computed
+    if validate:
+        jsonschema.validate(written, strict(SCHEMA))
+    return written
+
+
+def judged(
+    found: Spec | Rejected | None = None,
+    *,
+    rejected: Rejected | None = None,
+    lost: str = "",
+    nodes: tuple[NodeView, ...] = (),
+    previous: dict[str, Any] | None = None,
+    generation: int = 1,
+    limits: StatusSettings | None = None,
+    conflicts: tuple[Overlap, ...] = (),
+    unchecked: tuple[str, ...] = (),
+    **seen: Any,
+) -> Computed:
+    """The status and what is wrong. Pods and inventories have the current template and configuration, unless they name
+    others.
 
     `found`: the spec in force, or why none is; `rejected`: the present generation, beside a spec in force.
     """
@@ -88,7 +115,7 @@ def status(
             dataclasses.replace(i, status=_on_the_current(i.status, {p: m.config_hash for p, m in current.items()}))
             for i in seen.get("inventories", ())
         )
-    computed = compute(
+    return compute(
         AcceptedState(ref=LAB, generation=generation, rejected=rejected, in_force=in_force, lost=lost),
         observed=Observed(now=NOW, nodes=nodes, **seen),
         previous=read_config_status(previous),
@@ -96,11 +123,6 @@ def status(
         manifests=manifests,
         settings=limits,
     )
-    written: dict[str, Any] = encode(computed)
-    assert read_config_status(written) == computed
-    if validate:
-        jsonschema.validate(written, strict(SCHEMA))
-    return written
 
 
 def _on_the_current(status: InventoryStatus | None, hashes: dict[str, str]) -> InventoryStatus | None:

@@ -54,11 +54,13 @@ def test_readiness_says_what_is_missing(probes: tuple[Metrics, str]) -> None:
 def test_a_resource_that_is_gone_leaves_no_series(probes: tuple[Metrics, str]) -> None:
     metrics, url = probes
     count = ResourceCount(
-        resource="example.com/a", healthy=2, unhealthy=1, unknown=0, withheld={"HeldAs": 1}, capacity=3, allocated=1
-    )
+        resource="example.com/a", healthy=2, unhealthy=1, unknown=0, withheld={"HeldAs": 1}, capacity=3, allocated=1,
+        not_healthy={("Unhealthy", "Missing"): 1},
+    )  # fmt: skip
     metrics.publish((count,), missing=())
     text = fetched(f"{url}/metrics")[1]
     assert 'device_agent_devices{health="Unhealthy",resource="example.com/a"} 1.0' in text
+    assert 'device_agent_devices_not_healthy{health="Unhealthy",reason="Missing",resource="example.com/a"} 1.0' in text
     metrics.publish((), missing=())
     assert "example.com/a" not in fetched(f"{url}/metrics")[1]
 
