@@ -36,10 +36,11 @@ UNIT = sorted(
     for path in (ROOT / "tests/unit").iterdir()
     if path.match("test_*.py") or any(path.rglob("test_*.py"))
 )
+AGENT = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests/agent").glob("test_*.py"))
 LEVELS: dict[str, list[list[str]]] = {
     "static": STATIC,
     "unit": [[*PYTEST, *UNIT[::2]], [*PYTEST, *UNIT[1::2]]],
-    "agent": [[*PYTEST, "tests/agent"]],
+    "agent": [[*PYTEST, *AGENT[::2]], [*PYTEST, *AGENT[1::2]]],
     "operator": [[*PYTEST, "tests/operator"]],
     "cluster": [[*PYTEST, "tests/cluster"]],
     "soak": [
@@ -52,7 +53,7 @@ LEVELS: dict[str, list[list[str]]] = {
         [PYTHON, "tests/bench/bench_operator.py"],
     ],
 }
-SIDE_BY_SIDE = ("static", "unit")  # their commands share nothing; the other levels have one machine to themselves
+SIDE_BY_SIDE = ("static", "unit", "agent")  # their commands share nothing; a cluster has the machine to itself
 GROUPS = {"check": ["static", "unit"], "all": ["static", "unit", "agent", "operator", "cluster"]}
 SOURCES = ("operator", "plugin_agent", "cli", "tests/cluster")  # of this checkout, whatever is installed
 ENVIRONMENT = {

@@ -236,7 +236,7 @@ def test_a_bad_disk_at_the_start_is_reported_and_devices_are_served(
     until(
         lambda: (
             {r["section"] for r in agent.said("the node store cannot be read")}
-            == {"config", "health", "grants", "cordons"}
+            == {"config", "health", "grants", "cordons", "history"}
         )
     )
     told = os.strerror(number) if number else "the disk hangs"

@@ -55,6 +55,7 @@ def described_rights():
 GROUPS = {
     "devicepluginconfigs": GROUP,
     "devicepluginconfigs/status": GROUP,
+    "devicepluginconfigs/finalizers": GROUP,
     "nodedeviceinventories": GROUP,
     "controllerrevisions": "apps",
     "daemonsets": "apps",
