@@ -111,7 +111,7 @@ def test_an_xid_takes_one_gpu_away_before_any_scan_or_look_is_due(
     agent = start(*driver.flags, settings={"scan_interval": 600, "nvml_interval": 600})
     kubelet.wait_for(GPU, 16)
     agent.wait_ready()
-    driver.xid(3, 79)
+    driver.xid(3, 79, gi=0, ci=0)  # a GPU without MIG may name them
     ill = {uuid(3), f"{uuid(3)}::1"}
     until(lambda: set(kubelet.health(GPU)) - kubelet.healthy(GPU) == ill, what="its replicas unhealthy")
 

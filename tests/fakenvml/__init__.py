@@ -118,6 +118,7 @@ class Gpu:
     retired: int = -1
     remap_pending: int = 0
     remap_failed: int = 0
+    sram_exceeded: int = 0
     recovery: int | None = 0
     temperature: int = 35
     power: int = 60_000
@@ -404,7 +405,7 @@ def _pairs(values: dict[str, object]) -> str:
 def _gpu_values(gpu: Gpu) -> dict[str, object]:
     same = (
         "uuid", "name", "pci", "minor", "memory", "used", "reserved", "arch", "brand", "mig_max", "resets",
-        "ecc_corrected", "ecc_uncorrected", "retired", "remap_pending", "remap_failed",
+        "ecc_corrected", "ecc_uncorrected", "retired", "remap_pending", "remap_failed", "sram_exceeded",
         "temperature", "power", "utilisation", "sm_clock", "memory_clock", "link_errors",
     )  # fmt: skip
     mode = -1 if gpu.mig is None else int(gpu.mig)

@@ -60,7 +60,7 @@ struct gpu {
     int number, lost, resets;
     unsigned minor, cc_major, cc_minor, arch, brand;
     int mig, mig_pending, mig_max;
-    int retired, remap_pending, remap_failed, recovery, recovery_known;
+    int retired, remap_pending, remap_failed, sram_exceeded, recovery, recovery_known;
     long long ecc_corrected, ecc_uncorrected, temperature, power, utilisation, sm_clock, memory_clock, link_errors;
     unsigned long long memory, used, reserved;
     char uuid[TEXT], name[TEXT], pci[TEXT];
@@ -189,7 +189,7 @@ static void read_gpu(char *rest, int number)
         NUMBER("lost", gpu->lost) NUMBER("resets", gpu->resets)
         NUMBER("ecc_corrected", gpu->ecc_corrected) NUMBER("ecc_uncorrected", gpu->ecc_uncorrected)
         NUMBER("retired", gpu->retired) NUMBER("remap_pending", gpu->remap_pending)
-        NUMBER("remap_failed", gpu->remap_failed) NUMBER("recovery", gpu->recovery)
+        NUMBER("remap_failed", gpu->remap_failed) NUMBER("sram_exceeded", gpu->sram_exceeded) NUMBER("recovery", gpu->recovery)
         NUMBER("recovery_known", gpu->recovery_known)
         NUMBER("temperature", gpu->temperature) NUMBER("power", gpu->power) NUMBER("utilisation", gpu->utilisation)
         NUMBER("sm_clock", gpu->sm_clock) NUMBER("memory_clock", gpu->memory_clock)
@@ -1073,6 +1073,26 @@ EXPORT int nvmlDeviceGetRemappedRows(struct handle *device, unsigned *corrected,
     *uncorrected = (unsigned)(gpu->remap_pending + gpu->remap_failed);
     *pending = (unsigned)gpu->remap_pending;
     *failed = (unsigned)gpu->remap_failed;
+    return leave(SUCCESS);
+}
+
+/* nvmlEccSramErrorStatus_v1_t */
+struct sram_status {
+    unsigned version;
+    unsigned long long counts[11];
+    unsigned threshold_exceeded;
+};
+
+EXPORT int nvmlDeviceGetSramEccErrorStatus(struct handle *device, struct sram_status *told)
+{
+    ENTER(nvmlDeviceGetSramEccErrorStatus);
+    GPU_ONLY;
+    if (told->version != (sizeof(*told) | 1u << 24))
+        return leave(ARGUMENT_VERSION_MISMATCH);
+    if (gpu->sram_exceeded < 0)
+        return leave(NOT_SUPPORTED);
+    memset(told->counts, 0, sizeof(told->counts));
+    told->threshold_exceeded = (unsigned)gpu->sram_exceeded;
     return leave(SUCCESS);
 }
 

@@ -139,6 +139,10 @@ class DeviceReason(Word):
         "RowRemapFailed",
         "A faulty row of the device's memory could not be replaced by a spare one. Replace the device.",
     )
+    SRAM_THRESHOLD_EXCEEDED = (
+        "SramThresholdExceeded",
+        "The device's SRAM had more uncorrectable errors than its threshold allows. Have it checked, or replace it.",
+    )
 
 
 class RefusalReason(Word):

@@ -325,7 +325,7 @@ class Driver:
             uuid = reading.ask("nvmlDeviceGetUUID")
             known = self._known.setdefault(uuid, _Known())
             before = next((gpu for gpu in self._last if gpu.uuid == uuid), None)
-            before = before or known.facts or Gpu(uuid=uuid, index=index, minor=-1, pci_address="")
+            before = before or known.facts or Gpu(uuid=uuid, index=index, minor=None, pci_address="")
             return self._read(reading, index, known, before=before, caps=caps)
         except (NvmlCallError, DriverGoneError) as error:
             errors.append(str(error))

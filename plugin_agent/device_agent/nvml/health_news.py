@@ -44,8 +44,19 @@ def _check(gpu: Gpu) -> Check:
     )
 
 
-def fault(event: XidEvent) -> Fault:
-    """The fault that the event announces."""
-    part = "/".join(str(number) for number in (event.uuid, event.gi, event.ci) if number is not None)
+def fault(event: XidEvent, gpu: Gpu | None) -> Fault:
+    """The fault that the event announces. `gpu`: the GPU of the event as last seen, if it was."""
+    part = "/".join(str(step) for step in (event.uuid, *_instance(event, gpu)) if step is not None)
     load = DriverLoad(module=event.driver_load, epoch=event.epoch)
     return Fault(part=part, code=xids.code(event.xid), source=NVML, load=load)
+
+
+def _instance(event: XidEvent, gpu: Gpu | None) -> tuple[int | None, ...]:
+    """The numbers of the MIG device that the event names; none if the error is the whole GPU's.
+
+    A GPU without MIG may announce an XID with the numbers 0 and 0, which name no MIG device there.
+    """
+    parted = gpu.mig_mode if gpu is not None else None
+    if parted is None:  # not known, or no MIG
+        parted = bool(event.gi or event.ci)
+    return (event.gi, event.ci) if parted else ()

@@ -19,7 +19,7 @@ class Mig:
     profile: str
     gi: int
     ci: int
-    memory_mib: int
+    memory_mib: int | None
     caps: tuple[str, ...] = ()
 
 
@@ -29,7 +29,7 @@ class GpuState:
 
     `asked` False: the look had no time left for this GPU, so this is the state of an earlier look.
     `failures`: (CamelCase reason, message for an admin) of everything that is wrong, such as GpuLost,
-    UncorrectableEcc, RetiredPagesPending, RowRemapFailed, ResetRequired.
+    UncorrectableEcc, RetiredPagesPending, RowRemapFailed, SramThresholdExceeded, ResetRequired.
     `recovery_action`: the action that the driver asks for: None, Reset, Reboot, DrainP2P, DrainAndReset,
     RecoverImexDomain, BusReset or SystemReboot; '' if the driver does not tell.
     """
@@ -42,7 +42,7 @@ class GpuState:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU. A value that it does not tell is '' or 0, and -1 for `minor`: the other values still count.
+    """One GPU. A value that it does not tell is None, of texts ''. It is never 0: the first GPU's `minor` is 0.
 
     `pci_address`: as sysfs writes it (0000:3b:00.0, lower case). `numa_node`: that of its PCI function in sysfs.
     `mig_mode`: None if the GPU has no MIG. `nvlinks`: UUID of the peer -> number of active links.
@@ -51,10 +51,10 @@ class Gpu:
 
     uuid: str
     index: int
-    minor: int
+    minor: int | None
     pci_address: str
     model: str = ""
-    memory_mib: int = 0
+    memory_mib: int | None = None
     numa_node: int | None = None
     compute_capability: str = ""
     architecture: str = ""

@@ -129,7 +129,9 @@ class NvidiaDriver:
 
     def _xid(self, event: XidEvent) -> None:
         if self._storms.is_news(event):
-            self._news.fault(health_news.fault(event))
+            gpus = self._view.gpus if self._view is not None else ()
+            gpu = next((gpu for gpu in gpus if gpu.uuid == event.uuid), None)
+            self._news.fault(health_news.fault(event, gpu))
 
     async def _let_go(self) -> None:
         session, self._session, self._view = self._session, None, None

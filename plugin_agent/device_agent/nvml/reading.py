@@ -3,6 +3,7 @@
 Numbers are those of nvml.h.
 """
 
+import ctypes
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -61,6 +62,10 @@ _OUT_OF_REACH: Final = (
     "the GPU has fallen off the bus or cannot be reached: reset it, or reboot the node; if this happens again, "
     "check its seat, power and cooling"
 )
+_WORN: Final = (
+    "the GPU's SRAM had more uncorrectable errors than its threshold allows, and a reset does not end that: "
+    f"{_STOP}, then have the hardware checked (NVIDIA's field diagnostic) or replace the GPU"
+)
 _REFUSES: Final = f"the driver refuses all work on it until it is reset: {_STOP}, then reset it, or reboot the node"
 _ARCHITECTURES: Final = {
     2: "kepler", 3: "maxwell", 4: "pascal", 5: "volta", 6: "turing", 7: "ampere", 8: "ada-lovelace", 9: "hopper",
@@ -113,16 +118,15 @@ class Reading:
         """The values that do not change while the driver is loaded."""
         info = self.value("nvmlDeviceGetPciInfo_v3")
         address = pci_address(info) if info else ""
-        minor = self.value("nvmlDeviceGetMinorNumber")
         memory = self.value("nvmlDeviceGetMemoryInfo")
         compute = self.value("nvmlDeviceGetCudaComputeCapability")
         return Gpu(
             uuid=uuid,
             index=index,
-            minor=-1 if minor is None else minor,
+            minor=self.value("nvmlDeviceGetMinorNumber"),
             pci_address=address,
             model=self.value("nvmlDeviceGetName") or "",
-            memory_mib=memory.total // _MIB if memory else 0,
+            memory_mib=memory.total // _MIB if memory else None,
             numa_node=numa_node(address) if address else None,
             compute_capability=f"{compute[0]}.{compute[1]}" if compute else "",
             architecture=_ARCHITECTURES.get(self.value("nvmlDeviceGetArchitecture") or 0, ""),
@@ -134,7 +138,7 @@ class Reading:
         return None if modes is None else modes[0] == 1
 
     def migs(
-        self, *, minor: int, memory_mib: int, caps: Mapping[str, int], before: Iterable[Mig] = ()
+        self, *, minor: int | None, memory_mib: int | None, caps: Mapping[str, int], before: Iterable[Mig] = ()
     ) -> tuple[Mig, ...]:
         """The MIG devices that this process may see. `caps`: the result of `cap_numbers`.
 
@@ -150,7 +154,7 @@ class Reading:
         return tuple(mig for mig in found if mig is not None)
 
     def _mig_at(
-        self, index: int, before: Mig | None, minor: int, memory_mib: int, caps: Mapping[str, int]
+        self, index: int, before: Mig | None, minor: int | None, memory_mib: int | None, caps: Mapping[str, int]
     ) -> Mig | None:
         try:
             handle = self.ask("nvmlDeviceGetMigDeviceHandleByIndex", index)
@@ -165,7 +169,7 @@ class Reading:
             return before
         return before if part.failed and before and before.uuid == mig.uuid else mig
 
-    def _mig(self, index: int, *, minor: int, memory_mib: int, caps: Mapping[str, int]) -> Mig:
+    def _mig(self, index: int, *, minor: int | None, memory_mib: int | None, caps: Mapping[str, int]) -> Mig:
         uuid = self.ask("nvmlDeviceGetUUID")
         gi = self.ask("nvmlDeviceGetGpuInstanceId")
         ci = self.ask("nvmlDeviceGetComputeInstanceId")
@@ -178,7 +182,7 @@ class Reading:
             profile=profile(name, attributes, memory_mib=memory_mib),
             gi=gi,
             ci=ci,
-            memory_mib=attributes.memorySizeMB if attributes else 0,
+            memory_mib=attributes.memorySizeMB if attributes else None,
             caps=tuple(f"/dev/nvidia-caps/nvidia-cap{caps[key]}" for key in wanted if key in caps),
         )
 
@@ -246,6 +250,8 @@ class Reading:
             failures.append(
                 (DeviceReason.ROW_REMAP_FAILED, "a faulty memory row has no spare one to replace it: replace the GPU")
             )
+        if self._sram_worn():
+            failures.append((DeviceReason.SRAM_THRESHOLD_EXCEEDED, _WORN))
         return GpuState(known=bool(failures) or not self.failed, failures=tuple(failures), recovery_action=action)
 
     def _fields(self, *fields: int) -> list[int | None]:
@@ -258,6 +264,13 @@ class Reading:
             if value.nvmlReturn in (GPU_IS_LOST, RESET_REQUIRED):
                 raise NvmlCallError(value.nvmlReturn, f"field {value.fieldId} of {self._of}: error {value.nvmlReturn}")
         return [_integer(v) if v.nvmlReturn == 0 else None for v in values]
+
+    def _sram_worn(self) -> bool:
+        """Whether the GPU's SRAM had more uncorrectable errors, in all its life, than a GPU in service may have."""
+        status = self._library.module.c_nvmlEccSramErrorStatus_v1_t()
+        # pynvml hands its argument on as it is, and the library wants a pointer
+        answered = self.value("nvmlDeviceGetSramEccErrorStatus", ctypes.byref(status)) is not None
+        return answered and bool(status.bThresholdExceeded)
 
     def _recovery_action(self) -> str:
         [number] = self._fields(_FIELD_RECOVERY_ACTION)
@@ -313,7 +326,7 @@ def of_error(error: NvmlCallError) -> GpuState:
 
 def filled(fresh: Gpu, before: Gpu) -> Gpu:
     """`fresh`, with its missing facts taken from `before`, an earlier look at the same GPU."""
-    missing = (name for name in _FACTS if getattr(fresh, name) in ("", 0, -1, None))
+    missing = (name for name in _FACTS if getattr(fresh, name) in ("", None))
     return replace(fresh, **{name: getattr(before, name) for name in missing})
 
 
@@ -322,7 +335,7 @@ def pci_address(info: Any) -> str:
     return f"{info.domain:04x}:{info.bus:02x}:{info.device:02x}.0"
 
 
-def profile(name: str, attributes: Any, *, memory_mib: int) -> str:
+def profile(name: str, attributes: Any, *, memory_mib: int | None) -> str:
     """A MIG device's profile, such as 1g.5gb, 1c.3g.20gb, 1g.10gb+me; '' if it cannot be found out.
 
     From driver 470 on, the device's name ends with the profile. For older drivers it is computed from the slices and

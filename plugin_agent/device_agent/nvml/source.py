@@ -1,5 +1,6 @@
 """Finds NVIDIA GPUs and MIG devices, from one look at the driver's library and from sysfs and /dev."""
 
+import contextlib
 from collections.abc import Iterator
 from typing import Final
 
@@ -9,6 +10,7 @@ from device_agent.contract.reasons import DeviceReason, ExclusionReason
 from device_agent.discovery.driver import Opener
 from device_agent.discovery.sysfs_tree import PCI_DEVICES, PciFunction, SysfsTree, numa
 from device_agent.nvml.model import Gpu, Mig, NvmlView
+from device_agent.runtime.errors import AgentError
 from device_agent.select.found import FoundDevice, LeftOut, Problem
 
 _NVIDIA: Final = "10de"
@@ -44,12 +46,26 @@ class NvmlDevices:
         found: list[FoundDevice] = []
         whole = entry.nvml.kind is NvmlKind.GPU
         for gpu in self._view.gpus:
-            place = self._tree.sys.host(f"{PCI_DEVICES}/{gpu.pci_address}")
-            with self._tree.boundary.around(NVML, gpu.uuid, place, into=found):
-                found += [self._gpu(gpu, wanted)] if whole else self._migs(gpu, wanted)
+            if not whole and gpu.migs:
+                for mig in gpu.migs:
+                    with self._around(gpu, mig, into=found):
+                        found.append(self._mig(gpu, mig, wanted))
+            elif whole or gpu.mig_mode is not None:  # a GPU without MIG needs no message
+                with self._around(gpu, into=found):
+                    found.append(self._gpu(gpu, wanted) if whole else self._without_migs(gpu, wanted))
         if whole:
             self._add_silent(found, wanted)
         return tuple(found)
+
+    def _around(
+        self, gpu: Gpu, mig: Mig | None = None, *, into: list[FoundDevice]
+    ) -> contextlib.AbstractContextManager[None]:
+        """Each device is left out by itself, under the name and the hardware by which the device table knows it."""
+        hardware = None
+        with contextlib.suppress(AgentError):
+            hardware = self._hardware(gpu, mig)
+        place = self._tree.sys.host(f"{PCI_DEVICES}/{gpu.pci_address}")
+        return self._tree.boundary.around(NVML, mig.uuid if mig else gpu.uuid, place, into=into, sysfs_path=hardware)
 
     def nothing(self, entry: DeviceEntry) -> str:  # noqa: ARG002 the same for all entries
         """Why there are no devices, if all sources are NVIDIA's and the node has no sign of a GPU; else ''."""
@@ -65,7 +81,10 @@ class NvmlDevices:
         """
         if self._view.gpus:
             return self._view.unavailable
-        return self._none() if expected or self._signs() else ""
+        try:
+            return self._none() if expected or self._signs() else ""
+        except Exception as error:  # noqa: BLE001 it only explains; the scan is made
+            return self._tree.boundary.explain(error, self._tree.sys.host(PCI_DEVICES))
 
     def _none(self) -> str:
         if not self._asked:
@@ -85,7 +104,11 @@ class NvmlDevices:
         shown = {gpu.pci_address for gpu in self._view.gpus}
         if not self._asked or self._view.unavailable or "" in shown:
             return
-        for function in self._functions():
+        functions: list[PciFunction] = []
+        bus = self._tree.sys.host(PCI_DEVICES)
+        with self._tree.boundary.around(NVML, bus, bus, into=found):  # the GPUs that the library shows stay
+            functions += self._functions()
+        for function in functions:
             # the virtual functions of a vGPU host belong to virtual machines
             virtual = self._tree.sys.link(f"{function.path}/physfn") is not None
             if function.driver == _DRIVER and function.address not in shown and not virtual:
@@ -113,24 +136,20 @@ class NvmlDevices:
             )
         return self._found(gpu, self._values(gpu, wanted), uuid=gpu.uuid, left_out=left_out)
 
-    def _migs(self, gpu: Gpu, wanted: frozenset[str]) -> Iterator[FoundDevice]:
-        if gpu.mig_mode is None:
-            return  # a GPU without MIG needs no message
-        if not gpu.migs:
-            reason = (
-                (
-                    ExclusionReason.NO_MIG_DEVICES,
-                    "MIG mode is enabled, but there is no MIG device: create one with nvidia-smi mig -cgi <profile> -C",
-                )
-                if gpu.mig_mode
-                else (
-                    ExclusionReason.MIG_DISABLED,
-                    "MIG mode is disabled: use nvml: {kind: GPU} for the whole GPU",
-                )
+    def _without_migs(self, gpu: Gpu, wanted: frozenset[str]) -> FoundDevice:
+        """A GPU that could have MIG devices, for an entry that looks for them."""
+        reason = (
+            (
+                ExclusionReason.NO_MIG_DEVICES,
+                "MIG mode is enabled, but there is no MIG device: create one with nvidia-smi mig -cgi <profile> -C",
             )
-            yield self._found(gpu, self._values(gpu, wanted), uuid=gpu.uuid, left_out=reason)
-        for mig in gpu.migs:
-            yield self._mig(gpu, mig, wanted)
+            if gpu.mig_mode
+            else (
+                ExclusionReason.MIG_DISABLED,
+                "MIG mode is disabled: use nvml: {kind: GPU} for the whole GPU",
+            )
+        )
+        return self._found(gpu, self._values(gpu, wanted), uuid=gpu.uuid, left_out=reason)
 
     def _mig(self, gpu: Gpu, mig: Mig, wanted: frozenset[str]) -> FoundDevice:
         values = self._values(gpu, wanted) | {
@@ -160,19 +179,15 @@ class NvmlDevices:
         mig: Mig | None = None,
         left_out: LeftOut | None,
     ) -> FoundDevice:
-        wanted = [f"/dev/nvidia{gpu.minor}"] if gpu.minor >= 0 else []
+        wanted = [f"/dev/nvidia{gpu.minor}"] if gpu.minor is not None else []
         wanted += mig.caps if mig else ()
         present = [path for path in wanted if self._tree.dev.is_node(path.removeprefix("/dev/"))]
         if present:
             values["path"] = present[0]
-        place = self._place(gpu)
-        if mig and place:
-            # not a real sysfs path: below the GPU's path, so that the GPU and its MIG device count as the same hardware
-            place = f"{place}/mig/gi{mig.gi}/ci{mig.ci}"
         return FoundDevice(
             source=NVML,
             name=uuid,
-            sysfs_path=place,
+            sysfs_path=self._hardware(gpu, mig),
             attributes=values,
             nodes=tuple(sorted(present)),
             # MIG devices of one GPU share the GPU's node; those of one GPU instance also share the instance's node
@@ -185,6 +200,11 @@ class NvmlDevices:
             parts=_parts(gpu, mig),
         )
 
+    def _hardware(self, gpu: Gpu, mig: Mig | None) -> str | None:
+        place = self._place(gpu)
+        # not a real sysfs path: below the GPU's path, so that the GPU and its MIG device count as the same hardware
+        return f"{place}/mig/gi{mig.gi}/ci{mig.ci}" if mig and place else place
+
     def _place(self, gpu: Gpu) -> str | None:
         return self._tree.sys.real(f"bus/pci/devices/{gpu.pci_address}") if gpu.pci_address else None
 
@@ -194,7 +214,7 @@ class NvmlDevices:
         told = {
             "uuid": gpu.uuid,
             "index": str(gpu.index),
-            "minor": str(gpu.minor) if gpu.minor >= 0 else "",
+            "minor": "" if gpu.minor is None else str(gpu.minor),
             "model": gpu.model,
             "memoryMiB": str(gpu.memory_mib or ""),
             "pci.address": gpu.pci_address,
@@ -211,7 +231,7 @@ class NvmlDevices:
 
 def _missing(gpu: Gpu, mig: Mig | None, missing: list[str]) -> Problem | None:
     """Why the device nodes cannot be given to a container; None if all are there."""
-    if gpu.minor < 0:
+    if gpu.minor is None:
         return DeviceReason.DEVICE_NODE_MISSING, "the driver does not tell the number N of the GPU's /dev/nvidiaN"
     if mig and len(mig.caps) < 2:
         return (

@@ -5,6 +5,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -167,11 +168,12 @@ def test_link_ends_are_read_once(node_of: MakeNode, driver_of: MakeDriver) -> No
         ({"retired": 1}, ["RetiredPagesPending"]),
         ({"remap_failed": 1}, ["RowRemapFailed"]),
         ({"remap_pending": 1}, []),
+        ({"sram_exceeded": 1}, ["SramThresholdExceeded"]),
         ({"recovery": 1}, ["ResetRequired"]),
         ({"recovery": 2}, ["RebootRequired"]),
         ({"recovery": 4}, ["DrainRequired"]),
         ({"recovery": 2, "ecc_uncorrected": 1}, ["RebootRequired", "UncorrectableEcc"]),
-        ({"ecc_uncorrected": -1, "retired": -1, "remap_pending": -1, "recovery": None}, []),
+        ({"ecc_uncorrected": -1, "retired": -1, "remap_pending": -1, "sram_exceeded": -1, "recovery": None}, []),
         ({"lost": True}, ["GpuLost"]),
     ],
 )
@@ -198,10 +200,14 @@ OPTIONAL = [
     "nvmlDeviceGetCudaComputeCapability", "nvmlDeviceGetArchitecture", "nvmlDeviceGetBrand", "nvmlDeviceGetMigMode",
     "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetName", "nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetRemappedRows",
     "nvmlDeviceGetFieldValues", "nvmlDeviceGetNvLinkState", "nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetMinorNumber",
+    "nvmlDeviceGetSramEccErrorStatus",
 ]  # fmt: skip
 
 
-STATE = {"nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetRemappedRows", "nvmlDeviceGetFieldValues"}
+STATE = {
+    "nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetRemappedRows", "nvmlDeviceGetFieldValues",
+    "nvmlDeviceGetSramEccErrorStatus",
+}  # fmt: skip
 """Calls whose failure makes the state unknown. Other failed calls only leave out one value."""
 
 
@@ -229,6 +235,25 @@ def test_an_error_of_one_gpu_concerns_only_that_gpu(node_of: MakeNode, driver_of
     node.scenario.fail(function, 0, gpu=1)
     assert [gpu.state.known for gpu in driver.look().gpus] == [True, True, True]
     assert driver.look().gpus[1].pci_address == "0000:11:00.0"
+
+
+@pytest.mark.parametrize(
+    ("function", "absent"),
+    [("nvmlDeviceGetBrand", {"brand": ""}), ("nvmlDeviceGetMemoryInfo", {"memory_mib": None})],
+)
+def test_a_fact_that_the_first_gpu_does_not_tell_at_the_start_costs_no_other(
+    node_of: MakeNode, driver_of: MakeDriver, function: str, absent: dict[str, str | None]
+) -> None:
+    """Its minor number and its NUMA node are 0: that is a fact, not the lack of one."""
+    node = node_of(2)
+    [first, _] = driver_of(node).look().gpus
+    assert (first.minor, first.numa_node) == (0, 0)
+    node.scenario.fail(function, fakenvml.UNKNOWN, gpu=0)
+    driver = driver_of(node)
+    for _ in range(2):
+        assert driver.look().gpus[0] == replace(first, **absent)
+    node.scenario.fail(function, 0, gpu=0)
+    assert driver.look().gpus[0] == first
 
 
 def test_a_gpu_without_a_uuid_leaves_the_others(node_of: MakeNode, driver_of: MakeDriver) -> None:

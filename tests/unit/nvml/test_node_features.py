@@ -85,7 +85,7 @@ def test_shared_gpus(units, product, replicas):
 
 
 def test_unknown_values_give_no_labels():
-    silent = replace(gpu(0), model="", memory_mib=0, compute_capability="", mig_mode=None)
+    silent = replace(gpu(0), model="", memory_mib=None, compute_capability="", mig_mode=None)
     assert labels(view(silent, driver="", cuda=""), offering()) == {
         "nvidia.com/gpu.count": "1",
         "nvidia.com/gpu.replicas": "0",

@@ -117,7 +117,7 @@ def test_a_driver_gone_error_of_one_gpu_concerns_only_that_gpu(
 
 STATE = {
     "nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetRemappedRows", "nvmlDeviceGetRetiredPagesPendingStatus",
-    "nvmlDeviceGetFieldValues", "nvmlDeviceGetTemperature",
+    "nvmlDeviceGetFieldValues", "nvmlDeviceGetTemperature", "nvmlDeviceGetSramEccErrorStatus",
 }  # fmt: skip
 FACTS = {
     "nvmlDeviceGetCudaComputeCapability", "nvmlDeviceGetArchitecture", "nvmlDeviceGetBrand", "nvmlDeviceGetMemoryInfo",

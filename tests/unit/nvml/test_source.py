@@ -1,12 +1,16 @@
 """The source `nvml`: devices from a look, together with sysfs, /dev and the other entries of a document."""
 
+import errno
+import os
 from dataclasses import replace
+from typing import NoReturn
 
 import fakenvml
 import pytest
 from device_agent.contract.document import Document, parse_resource
 from device_agent.contract.inventory import Identity
 from device_agent.discovery.scanner import Scanner
+from device_agent.discovery.sysfs_tree import SysfsTree
 from device_agent.nvml.model import NvmlView, unanswered
 from device_agent.nvml.source import opener
 from device_agent.select.selection import select
@@ -84,6 +88,19 @@ def test_mig_devices_become_resources_by_profile(node_of: MakeNode, driver_of: M
         ("nvidia.com/mig-{profile}", fakenvml.uuid(0), "MigDisabled"),
         ("nvidia.com/mig-{profile}", fakenvml.uuid(2), "MigDisabled"),
     }
+
+
+def test_the_first_gpu_keeps_its_nodes_without_a_brand(node_of: MakeNode, driver_of: MakeDriver) -> None:
+    """The number of its node is 0, which is no lack of a number. Nor is it for its MIG devices."""
+    node = node_of(2)
+    node.scenario.fail("nvmlDeviceGetBrand", fakenvml.UNKNOWN, gpu=0)
+    [whole] = (
+        u for u in chosen(node, driver_of(node).look(), entry("a.com/gpu", GPU)).units if "brand" not in u.attributes
+    )
+    assert (whole.id, whole.nodes, whole.problem) == (fakenvml.uuid(0), ("/dev/nvidia0",), None)
+    [mig] = node.repartition(0, "1g.5gb")
+    [part] = chosen(node, driver_of(node).look(), entry("a.com/mig", MIG)).units
+    assert (part.id, "/dev/nvidia0" in part.nodes, len(part.nodes), part.problem) == (mig.uuid, True, 3, None)
 
 
 def test_all_mig_devices_may_share_one_resource_name(node_of: MakeNode, driver_of: MakeDriver) -> None:
@@ -266,3 +283,51 @@ def test_gpus_are_found_without_their_sysfs_directories(node_of: MakeNode, drive
         link.unlink()
     selection = chosen(node, view, entry("a.com/gpu", GPU), entry("a.com/mig", MIG))
     assert {name: len(found) for name, found in ids(selection).items()} == {"a.com/gpu": 1, "a.com/mig": 2}
+
+
+@pytest.fixture
+def unlisted_bus(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The directory of the PCI functions cannot be listed. Returns the message's beginning."""
+
+    def fail(_tree: SysfsTree) -> NoReturn:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(SysfsTree, "functions", fail)
+    return "/sys/bus/pci/devices: Input/output error"
+
+
+def test_gpus_that_the_driver_shows_stay_when_the_pci_bus_cannot_be_listed(
+    node_of: MakeNode, driver_of: MakeDriver, unlisted_bus: str
+) -> None:
+    node = node_of(2)
+    selection = chosen(node, driver_of(node).look(), entry("a.com/gpu", GPU))
+    assert ids(selection) == {"a.com/gpu": sorted(gpu.uuid for gpu in node.scenario.gpus)}
+    assert [(e.id, e.reason, e.message) for e in selection.excluded] == [
+        ("/sys/bus/pci/devices", "Unreadable", unlisted_bus)
+    ]
+
+
+def test_a_driver_without_gpus_costs_no_scan_when_the_pci_bus_cannot_be_listed(
+    node_of: MakeNode, unlisted_bus: str
+) -> None:
+    view = NvmlView(unavailable="driver not loaded")
+    node = node_of([])
+    (node.roots.dev / "nvidiactl").unlink(missing_ok=True)
+    selection = chosen(node, view, entry("a.com/gpu", GPU), entry("a.com/sim", {"simulated": {"count": 1}}))
+    assert [u.entry for u in selection.units] == ["a.com/sim"]
+    assert selection.notes == {"a.com/gpu": unlisted_bus}
+
+
+def test_a_device_of_which_a_file_cannot_be_read_is_left_out_by_its_own_name(
+    node_of: MakeNode, driver_of: MakeDriver
+) -> None:
+    """By that name and hardware the table knows it. The parts of another GPU stay."""
+    node = node_of(2)
+    lost, kept = (node.repartition(number, "1g.5gb", "1g.5gb") for number in (0, 1))
+    loop = node.roots.sys / "bus/pci/devices/0000:10:00.0/state"
+    loop.symlink_to("state")
+    state = {"exclude": [{"attribute": "pci.attr.state", "values": ["bad"]}]}
+    selection = chosen(node, driver_of(node).look(), entry("a.com/mig", MIG, **state))
+    assert ids(selection) == {"a.com/mig": sorted(m.uuid for m in kept)}
+    assert reasons(selection) == {("a.com/mig", m.uuid, "Unreadable") for m in lost}
+    assert len({e.hardware for e in selection.excluded}) == 2

@@ -1,6 +1,7 @@
 """The table of XIDs, the rules of an entry that change it, and health news from NVML."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,11 @@ def gpu(uuid: str = "GPU-a", **state) -> Gpu:
     return Gpu(uuid=uuid, index=0, minor=0, pci_address="0000:3b:00.0", state=GpuState(**state))
 
 
+WITHOUT_MIG = gpu()
+PARTED, WHOLE = replace(WITHOUT_MIG, mig_mode=True), replace(WITHOUT_MIG, mig_mode=False)
+NOT_SEEN = None
+
+
 @pytest.mark.parametrize(
     ("state", "answer", "cause"),
     [
@@ -91,10 +97,23 @@ def test_a_look_without_an_answer_says_why():
     assert (found.unanswered, found.checks) == ("NVML hangs", {})
 
 
-@pytest.mark.parametrize(("gi", "ci", "part"), [(None, None, "GPU-a"), (0, None, "GPU-a/0"), (3, 0, "GPU-a/3/0")])
-def test_an_event_becomes_a_fault_of_its_part(gi, ci, part):
+@pytest.mark.parametrize(
+    ("gpu", "gi", "ci", "part"),
+    [
+        (PARTED, None, None, "GPU-a"),
+        (PARTED, 0, None, "GPU-a/0"),
+        (PARTED, 0, 0, "GPU-a/0/0"),
+        (PARTED, 3, 0, "GPU-a/3/0"),
+        (WHOLE, None, None, "GPU-a"),
+        (WHOLE, 0, 0, "GPU-a"),
+        (WITHOUT_MIG, 0, 0, "GPU-a"),
+        (NOT_SEEN, 0, 0, "GPU-a"),
+        (NOT_SEEN, 3, 0, "GPU-a/3/0"),
+    ],
+)
+def test_an_event_becomes_a_fault_of_its_part(gpu, gi, ci, part):
     event = XidEvent("GPU-a", 79, 1.0, gi=gi, ci=ci, epoch=3, driver_load="17")
-    assert health_news.fault(event) == Fault(part, Code("XID", "79"), source="nvml", load=DriverLoad("17", 3))
+    assert health_news.fault(event, gpu) == Fault(part, Code("XID", "79"), source="nvml", load=DriverLoad("17", 3))
 
 
 def test_failures_and_silence_of_a_gpu_come_with_advice():
