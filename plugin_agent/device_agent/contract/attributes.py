@@ -191,4 +191,8 @@ def _wrong_source(name: str, having: tuple[str, ...], sources: Collection[str]) 
     given = sorted(set(sources) - {MIG})
     if MIG in having:
         given = [_GPU if source == NVML else source for source in given]
-    return f"devices of {', '.join(given)} have no attribute {name!r}; it belongs to {', '.join(having)}"
+    known = ", ".join(a.name for a in ATTRIBUTES if set(a.sources) & set(sources))
+    return (
+        f"devices of {', '.join(given)} have no attribute {name!r}; it belongs to {', '.join(having)}; "
+        f"known here: {known}"
+    )

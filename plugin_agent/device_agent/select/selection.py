@@ -178,6 +178,8 @@ class _Entry:
 
 
 def _owned_message(find: FoundDevice, earlier: Owner, resource: str) -> str:
-    by = f"devices[{earlier.entry}] of this entry" if earlier.resource == resource else f"the entry {earlier.resource}"
+    same = earlier.resource == resource
+    by = f"devices[{earlier.entry}] of this entry" if same else f"the entry {earlier.resource}"
     what = "" if earlier.label == find.title else f", which selects the same hardware as {earlier.label}"
-    return f"it belongs to {by}{what}"
+    cure = "" if same else "; to get it, put this entry before that one, or let that one exclude it"
+    return f"it belongs to {by}{what}{cure}"

@@ -271,7 +271,7 @@ def test_unclosed_brackets_are_found_by_the_rules_of_fnmatch(glob: str, value: s
 def test_attributes_of_mig_devices_are_refused_for_whole_gpus(fields: dict[str, Any], path: str):
     (line,) = problems({"name": "nvidia.com/gpu", "devices": [{"nvml": {"kind": "GPU"}}], **fields})
     assert line.startswith(f"spec.resources[0].{path}: devices of nvml: {{kind: GPU}} have no attribute ")
-    assert line.endswith("; it belongs to nvml: {kind: MIG}")
+    assert "; it belongs to nvml: {kind: MIG}; known here: " in line
 
 
 @pytest.mark.parametrize("beside", [[], [{"nvml": {"kind": "GPU"}}], [{"files": {"paths": ["/dev/kvm"]}}]])
