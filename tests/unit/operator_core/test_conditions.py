@@ -200,7 +200,7 @@ def test_devices_without_an_answer_degrade_and_are_not_counted_as_healthy():
                            inventory("node-0001"))  # fmt: skip
     found = status(**seen)
     assert conditions(found)["Degraded"] == ("True", "DevicesUnknown")
-    assert message(found, "Degraded") == "2 devices Unknown on node node-0000: DriverHangs (2)"
+    assert message(found, "Degraded") == "2 devices Unknown on node node-0000: DriverHangs (2); a: NVML hangs"
     assert conditions(found)["Ready"] == ("True", "Serving")
     assert numbers(found) == {
         "nodes": "2/2",
