@@ -294,7 +294,10 @@ RUNNING: tuple[Mistake, ...] = (
     ),
     Mistake(
         "a pod that asks for a resource that nobody serves",
-        ("it asks for example.com/nick, which no DevicePluginConfig serves", "did you mean example.com/nic?"),
+        (
+            "it asks for example.com/nick, and no DevicePluginConfig has a device of that name",
+            "did you mean example.com/nic?",
+        ),
         look="kubectl devices who pod/trainer",
         cure="Correct the name in the pod's `limits`.",
     ),

@@ -51,7 +51,7 @@ def _of_pod(session: Session, fleet: Fleet, name: str, notes: list[str]) -> tupl
     before = len(session.reader.gaps)
     pod = session.reader.get(PODS, name, namespace=namespace, lost=f"why {namespace}/{name} holds no device")
     if pod is not None:
-        why = holders.why_nothing(pod, resources={d.resource for d in fleet.devices})
+        why = holders.why_nothing(pod, fleet.devices)
         notes.append(f"{namespace}/{name} holds no device: {why}")
     elif len(session.reader.gaps) == before:
         raise errors.CliError(f"there is no pod {name} in namespace {namespace}; name another one with -n")

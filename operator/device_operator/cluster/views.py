@@ -249,6 +249,7 @@ def failed_create(raw: Object) -> FailedCreate:
         daemonset=raw["involvedObject"].get("name", ""),
         message=raw.get("message", "")[:_MAX_TEXT],
         last_seen=_last_seen(raw),
+        namespace=intern(raw["involvedObject"].get("namespace", "")),
     )
 
 

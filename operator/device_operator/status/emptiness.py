@@ -129,6 +129,34 @@ def _without_devices(spec: Spec, reports: Sequence[NodeReport]) -> Iterator[Faul
             yield Fault(ConditionReason.NOTHING_FOUND, _nothing(entry, looked))
 
 
+def all_withheld(spec: Spec, reports: Iterable[NodeReport]) -> Fault | None:
+    """The first entry of which no node offers a device, because all are withheld by plan."""
+    held: defaultdict[str, list[NodeReport]] = defaultdict(list)
+    offered: set[str] = set()
+    for report in reports:
+        for r in _status(report).resources:
+            if r.devices > r.withheld:
+                offered.add(r.entry_name)
+            elif r.devices:
+                held[r.entry_name].append(report)
+    for entry in spec.resources:
+        if entry.name in held and entry.name not in offered and not entry.may_be_empty:
+            return Fault(ConditionReason.ALL_WITHHELD, _withheld(entry.name, held[entry.name]))
+    return None
+
+
+def _withheld(entry: str, reports: Sequence[NodeReport]) -> str:
+    names = {r.name for report in reports for r in _status(report).resources if r.entry_name == entry}
+    devices = [d for report in reports for d in _status(report).devices if d.resource in names and d.withheld]
+    words = Counter(d.withheld for d in devices).most_common()
+    text = f"no device of {entry} is offered on {name_nodes(r.name for r in reports)}"
+    if not devices:
+        return f"{text}: all are withheld"
+    first = next(d for d in devices if d.withheld == words[0][0])
+    cure = "; kubectl devices uncordon ends a cordon" if first.withheld == Withheld.CORDONED else ""
+    return f"{text}: {', '.join(f'{number} {word}' for word, number in words)}; {first.id}: {first.message}{cure}"
+
+
 def _will_look(report: NodeReport) -> bool:
     return not report.reported and (on_its_way(report) or (report.served and report.reason != NodeReason.CONFIG_ERROR))
 

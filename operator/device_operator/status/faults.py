@@ -7,7 +7,7 @@ from device_agent.contract.config_reasons import ConditionReason
 from device_agent.contract.reasons import DeviceHealth
 
 from device_operator.spec.placement import describe
-from device_operator.spec.wording import count, name_nodes
+from device_operator.spec.wording import clip, count, name_nodes
 from device_operator.status.nodes import NodeReport
 from device_operator.status.situation import (
     MAX_GROUPS,
@@ -23,6 +23,9 @@ _DEVICES: Final = {
     DeviceHealth.UNHEALTHY: ConditionReason.DEVICES_UNHEALTHY,
     DeviceHealth.UNKNOWN: ConditionReason.DEVICES_UNKNOWN,
 }
+
+_MAX_TOLD: Final = 200
+"""Characters of one device's own message."""
 
 
 def faults(situation: Situation) -> list[Fault]:
@@ -79,8 +82,9 @@ def _devices(health: DeviceHealth, devices: BrokenDevices) -> str:
         reasons = Counter(d.reason or health for d in devices.listed).most_common(MAX_GROUPS)
         text += f" on {name_nodes(d.node for d in devices.listed)}: "
         text += ", ".join(f"{reason} ({number})" for reason, number in reasons)
-        first = devices.listed[0]
-        text += f"; {first.id}: {first.message}" if first.message else ""
+        told = next((d for d in devices.listed if (d.reason or health) == reasons[0][0] and d.message), None)
+        if told:
+            text += f"; {told.id}: {clip(told.message, _MAX_TOLD)}"
     return text + (
         f"; {devices.cut} of them are not listed, because the inventories have no room" if devices.cut else ""
     )

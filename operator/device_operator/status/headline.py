@@ -1,6 +1,6 @@
 """The one word that `kubectl get` shows for a DevicePluginConfig: OK, or the reason that most needs a human. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from device_agent.contract.config_reasons import ConditionReason
@@ -45,10 +45,12 @@ def urgency(reason: str) -> int:
     return _RANK.get(reason, _OF_AGENTS)
 
 
-def headline(faults: Sequence[Fault], conditions: Sequence[Condition]) -> tuple[str, str]:
+def headline(
+    faults: Sequence[Fault], conditions: Sequence[Condition], *, withheld: Callable[[], Fault | None]
+) -> tuple[str, str]:
     """(word, message). Without a fault: why it is not Ready, or what is going on; OK, if nothing is.
 
-    `faults`: by `faults.faults`, `conditions`: by `conditions.conclude`.
+    `faults`: by `faults.faults`, `conditions`: by `conditions.conclude`, `withheld`: `emptiness.all_withheld`.
     """
     by_type = {condition.type: condition for condition in conditions}
     accepted, ready = by_type[ConditionType.ACCEPTED], by_type[ConditionType.READY]
@@ -62,4 +64,6 @@ def headline(faults: Sequence[Fault], conditions: Sequence[Condition]) -> tuple[
     progressing = by_type[ConditionType.PROGRESSING]
     if progressing.reason in (ConditionReason.PAUSED, ConditionReason.UPDATING):
         return progressing.reason, progressing.message
+    if kept := withheld():
+        return kept.reason, kept.text
     return OK, ""

@@ -15,7 +15,7 @@ from typing import Final
 from device_agent.contract.config_reasons import ConditionReason
 from device_agent.contract.node_reasons import NodeReason, NodeState
 
-from device_operator.spec import scheduling
+from device_operator.spec import remedies, scheduling
 from device_operator.spec.model import ConfigRef
 from device_operator.spec.placement import NodeView
 from device_operator.spec.wording import clip, rfc3339
@@ -219,9 +219,10 @@ class _Reporter:
             )
         failed = self._failed_creates.get(pool_daemonset(self._identity, pool.name))
         if failed and self._within(failed.last_seen, self._settings.failed_create_recent):
-            return Diagnosis(
-                NodeState.PENDING, NodeReason.FAILED_CREATE, f"the DaemonSet cannot make the pod: {failed.message}"
-            )
+            # the cure stands first: the text may be cut
+            todo = remedies.of_refusal(failed.message, namespace=failed.namespace)
+            text = f"the DaemonSet cannot make the pod{_cure(todo)}: {failed.message}"
+            return Diagnosis(NodeState.PENDING, NodeReason.FAILED_CREATE, text)
         grace = not self._waited
         if replacing:
             return Diagnosis(NodeState.PENDING, NodeReason.REPLACING, "the agent's pod is being replaced", grace)
@@ -240,9 +241,8 @@ class _Reporter:
             )
         waiting = pod.waiting_reason
         if waiting in PULL_REASONS:
-            return Diagnosis(
-                NodeState.FAILED, NodeReason.IMAGE_PULL_FAILED, f"pod {pod.name}: {waiting}: {pod.waiting_message}"
-            )
+            text = f"pod {pod.name}: {waiting}{_cure(remedies.PULL)}: {pod.waiting_message}"
+            return Diagnosis(NodeState.FAILED, NodeReason.IMAGE_PULL_FAILED, text)
         if waiting == "CrashLoopBackOff":
             return Diagnosis(NodeState.FAILED, NodeReason.AGENT_CRASHES, f"pod {pod.name}: {_ended(pod)}")
         if waiting not in CREATING_REASONS:
@@ -265,7 +265,7 @@ class _Reporter:
 
     def _told_by_kubelet(self, pod: PodView) -> str:
         if warning := self._warnings.get(pod.name):
-            return f": {warning.reason}: {warning.message}"
+            return f": {warning.reason}{_cure(remedies.of_start(warning.message))}: {warning.message}"
         where = f"-n {pod.namespace} " if pod.namespace else ""
         return f"; kubectl describe pod {where}{pod.name} says why"
 
@@ -289,6 +289,10 @@ class _Reporter:
 
     def _within(self, moment: datetime, seconds: float) -> bool:
         return self._now - moment < timedelta(seconds=seconds)
+
+
+def _cure(todo: str) -> str:
+    return f" ({todo})" if todo else ""
 
 
 def _current(pool: PoolView, pod: PodView | None, inventory: InventoryView | None) -> bool:

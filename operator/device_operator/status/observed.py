@@ -76,11 +76,12 @@ class PodWarning:
 
 @dataclass(frozen=True, slots=True)
 class FailedCreate:
-    """Event of a DaemonSet that could not make a pod. `daemonset`: its name."""
+    """Event of a DaemonSet that could not make a pod. `daemonset`: its name. `namespace`: the DaemonSet's."""
 
     daemonset: str
     message: str
     last_seen: datetime
+    namespace: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

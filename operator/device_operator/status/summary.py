@@ -37,7 +37,7 @@ from device_operator.spec.model import Spec
 from device_operator.spec.placement import Assignment, describe
 from device_operator.spec.wording import clip, name_nodes, rfc3339
 from device_operator.status import conditions
-from device_operator.status.emptiness import gaps, lost_nodes
+from device_operator.status.emptiness import all_withheld, gaps, lost_nodes
 from device_operator.status.faults import failing, faults
 from device_operator.status.headline import headline
 from device_operator.status.nodes import NodeReport, StatusSettings, node_reports
@@ -105,7 +105,9 @@ def compute(
         earlier_spec=standing.earlier,
         summary=_with_headline(
             _summary(reports, broken[DeviceHealth.UNHEALTHY], lost),
-            headline(found, concluded) if observed.complete else _told_before(previous),
+            headline(found, concluded, withheld=lambda: all_withheld(in_force.spec, reports) if in_force else None)
+            if observed.complete
+            else _told_before(previous),
         ),
         conditions=conditions.with_times(concluded, previous=before, standing=standing, now=now),
         pools=tuple(_pool(pool, reports, assigned, rollout) for pool in pools),

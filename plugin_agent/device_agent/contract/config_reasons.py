@@ -89,6 +89,12 @@ class ConditionReason(Word):
         "NoDevices",
         "The agents run, but no node has a device. If there is a fault, the condition Degraded has the cause.",
     )
+    # column STATUS alone: it is no fault
+    ALL_WITHHELD = (
+        "AllWithheld",
+        "All devices of a resource are withheld by plan, so a pod that asks for it waits. The message has the cause: "
+        "a cordon, or pods or another DevicePluginConfig that have the hardware.",
+    )
     # Stalled
     NOT_STALLED = "NotStalled", "Nothing waits for an admin."
     # all of them

@@ -25,6 +25,7 @@ T = TypeVar("T")
 OWN_PERMISSIONS: Final = "rw"
 """Permissions of own nodes that no entry of deviceNodes selects."""
 
+_ABSENT = "does not exist on the node: correct the path, load the driver that makes it, or set optional: true"
 _SAFE = re.compile(r"[A-Za-z0-9._:@+-]+")
 
 
@@ -223,7 +224,7 @@ def _mounts(
             if POSITION in host_path.names or not missing(host_path.render({})):
                 into[grant] = None
             elif not mount.optional:
-                text = f"inject.mounts[{i}]: {grant.host_path} does not exist on the node"
+                text = f"inject.mounts[{i}]: {grant.host_path} {_ABSENT}"
                 problem = problem or (DeviceReason.COMPANION_MISSING, text)
     return problem
 
@@ -294,7 +295,7 @@ def _companions(
         for grant in grants:
             known = exists(_parsed(grant.host_path).render({}))
             if not known and not spec.optional:
-                problem = problem or (DeviceReason.COMPANION_MISSING, f"{grant.host_path} does not exist on the node")
+                problem = problem or (DeviceReason.COMPANION_MISSING, f"{grant.host_path} {_ABSENT}")
             if known or not spec.optional:
                 _add(into, grant)
     return problem

@@ -15,6 +15,7 @@ from device_agent.table.device import Device, Key
 from device_agent.table.lists import Ids
 
 _AFTER: Final = "offered here when that agent has let it go"
+_APART: Final = "if that is not meant, keep the objects apart by exclude, or by their pools"
 
 
 def wanted(devices: Mapping[Key, Device]) -> Wanted:
@@ -52,7 +53,7 @@ class Contention:
 
     def of_device(self, key: Key) -> str:
         """Why a device cannot be offered, or ''."""
-        hardware = f"{self._who} serves the hardware; {_AFTER}" if key in self.taken.devices else ""
+        hardware = f"{self._who} serves the hardware; {_AFTER}; {_APART}" if key in self.taken.devices else ""
         return self.of_name(key[0]) or hardware
 
     def not_listed(self, ids: Mapping[Key, Ids], must_list: Callable[[str, str], bool]) -> frozenset[Key]:

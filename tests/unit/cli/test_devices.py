@@ -80,20 +80,38 @@ def asking(*limits: str, node: str = "n1", **status: Any) -> dict[str, Any]:
     return {"spec": {"containers": containers, "nodeName": node}, "status": status}
 
 
+WAITS = {"node": "", "conditions": [{"type": "PodScheduled", "message": "Insufficient lab"}]}
+
+
 @pytest.mark.parametrize(
-    ("pod", "fact"),
+    ("pod", "devices", "facts"),
     [
-        (asking("cpu"), "asks for no device"),
-        (asking("example.com/lab", phase="Failed", reason="UnexpectedAdmissionError"), "UnexpectedAdmissionError"),
+        (asking("cpu"), [], ["asks for no device"]),
         (
-            asking("example.com/lab", node="", conditions=[{"type": "PodScheduled", "message": "Insufficient lab"}]),
-            "Insufficient lab",
+            asking("example.com/lab", phase="Failed", reason="UnexpectedAdmissionError"),
+            [],
+            ["UnexpectedAdmissionError"],
         ),
-        (asking("example.com/lab", phase="Running"), "n1"),
+        (asking("example.com/lab", **WAITS), [{"id": "a"}], ["Insufficient lab"]),
+        (asking("example.com/lab", phase="Running"), [{"id": "a"}], ["n1"]),
+        (asking("example.com/lba", **WAITS), [{"id": "a"}], ["example.com/lba", "did you mean example.com/lab?"]),
+        (asking("example.com/fpga", **WAITS), [{"id": "a"}], ["no DevicePluginConfig", "example.com/fpga"]),
+        (
+            asking("example.com/lab", **WAITS),
+            [{"id": "a", "withheld": "Cordoned"}, {"id": "b", "health": "Unhealthy"}],
+            ["1 Cordoned, 1 Unhealthy", "kubectl devices uncordon n1 --all"],
+        ),
+        (
+            asking("example.com/lab", **WAITS),
+            [{"id": "a", "allocatedTo": [{"namespace": "default", "pod": "p"}]}],
+            ["each device of example.com/lab has a holder", "kubectl devices who"],
+        ),
     ],
 )
-def test_a_pod_without_a_device_gets_a_reason(pod: dict[str, Any], fact: str):
-    assert fact in holders.why_nothing(pod, resources=["example.com/lab"])
+def test_a_pod_without_a_device_gets_a_reason(pod: dict[str, Any], devices: list[dict[str, Any]], facts: list[str]):
+    found = inventory("n1", "lab", devices=devices).devices
+    told = holders.why_nothing(pod, found)
+    assert all(fact in told for fact in facts), told
 
 
 TWO = (

@@ -61,6 +61,10 @@ def config(*conditions: dict[str, Any], updated: str = ago(minutes=1), **spec: A
     }
 
 
+WITHHELD = config()
+WITHHELD["status"]["summary"] = {"status": "AllWithheld", "message": "all cordoned"}
+
+
 def node(name: str, *, ready: str = "True", **labels: str) -> dict[str, Any]:
     return {
         "metadata": {"name": name, "labels": {"kubernetes.io/os": "linux", **labels}},
@@ -182,6 +186,7 @@ def test_each_fault_is_one_problem_with_a_place_and_a_cause(changes: dict[str, A
     ("changes", "reason"),
     [
         ({"configs": (config(paused=True),)}, "Paused"),
+        ({"configs": (WITHHELD,)}, "AllWithheld"),
         ({"deployments": ()}, "OperatorMissing"),
         ({"deployments": (DEPLOYMENT, DEPLOYMENT)}, "TwoOperators"),
         ({"configs": (config(condition("Progressing", "True", "Updating")),)}, "Updating"),

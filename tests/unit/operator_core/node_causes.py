@@ -26,7 +26,7 @@ def unreadable(entry: str, message: str) -> dict[str, Any]:
 NO_SOCKET = "the kubelet's socket is not there: the kubelet is starting or down"
 GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-{profile}"
 SERVING = {"pods": (pod(),), "inventories": (inventory(),)}
-FAILED_CREATE = FailedCreate(pool_daemonset(LAB, "default"), 'violates PodSecurity "restricted"', ago(30))
+FAILED_CREATE = FailedCreate(pool_daemonset(LAB, "default"), 'violates PodSecurity "restricted"', ago(30), "ops")
 
 CAUSES: dict[str, tuple[dict[str, Any], tuple[str, str, str]]] = {
     "serving": (SERVING, ("Serving", "Serving", "")),
@@ -65,7 +65,12 @@ CAUSES: dict[str, tuple[dict[str, Any], tuple[str, str, str]]] = {
     ),
     "FailedCreate": (
         {"failed_creates": (FAILED_CREATE,)},
-        ("Pending", "FailedCreate", 'the DaemonSet cannot make the pod: violates PodSecurity "restricted"'),
+        (
+            "Pending",
+            "FailedCreate",
+            "the DaemonSet cannot make the pod (kubectl label namespace ops pod-security.kubernetes.io/enforce=privileged): "
+            'violates PodSecurity "restricted"',
+        ),
     ),
     "FailedCreate of long ago": (
         {"failed_creates": (FailedCreate(FAILED_CREATE.daemonset, "quota", ago(3000)),)},
@@ -78,7 +83,7 @@ CAUSES: dict[str, tuple[dict[str, Any], tuple[str, str, str]]] = {
     ),
     "image cannot be pulled": (
         {"pods": (pod(ready=False, waiting_reason="ImagePullBackOff", waiting_message="no such tag"),)},
-        ("Failed", "ImagePullFailed", "ImagePullBackOff: no such tag"),
+        ("Failed", "ImagePullFailed", "ImagePullBackOff (correct agent.image or agent.imagePullSecrets, or see to the registry): no such tag"),
     ),
     "container cannot be made": (
         {"pods": (pod(ready=False, waiting_reason="CreateContainerConfigError", waiting_message="no such secret"),)},

@@ -69,8 +69,22 @@ def test_a_device_of_an_earlier_spec_that_is_held_does_not_count():
     held = device("video0", resource=CAMERA, withheld="Draining")
     rows = [counts(), counts(CAMERA, withheld=1)]
     assert word(status(two_entries(), **half(resources=rows, devices=[device(), held]))) == "NothingFound"
-    cordoned = {**held, "withheld": "Cordoned"}
-    assert word(status(two_entries(), **half(resources=rows, devices=[device(), cordoned]))) == "OK"
+
+
+def test_a_resource_whose_devices_are_all_withheld_is_a_word_and_no_fault():
+    rows = [counts(), counts(CAMERA, withheld=1)]
+    kept = device("video0", resource=CAMERA, offered=False, withheld="Cordoned", message="swap the cable")
+    seen = half(resources=rows, devices=[device(), kept])
+    found = status(two_entries(), **seen)
+    assert word(found) == "AllWithheld"
+    for part in (CAMERA, "1 Cordoned", "video0", "swap the cable", "uncordon"):
+        assert part in found["summary"]["message"]
+    assert conditions(found)["Degraded"] == ("False", "AsWanted")
+    assert word(status(two_entries(mayBeEmpty=True), **seen)) == "OK"
+    seen["nodes"] += (node("node-2"),)
+    seen["pods"] += (pod("node-2"),)
+    seen["inventories"] += (inventory("node-2", resources=[counts(), counts(CAMERA)]),)
+    assert word(status(two_entries(), **seen)) == "OK", "one node offers it"
 
 
 def test_an_entry_whose_devices_are_all_left_out_says_why():

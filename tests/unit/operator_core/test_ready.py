@@ -76,7 +76,8 @@ def test_the_message_names_nodes_and_causes():
     found = status(**seen)
     assert message(found, "Ready") == (
         "1 of 3 settled nodes served; Failed ImagePullFailed on nodes node-0001, node-0002: "
-        "pod lab-default-node-0001: ErrImagePull: no such image"
+        "pod lab-default-node-0001: ErrImagePull (correct agent.image or agent.imagePullSecrets, or see to the registry): "
+        "no such image"
     )
 
 
@@ -158,7 +159,8 @@ def test_every_condition_reports_a_replaced_agent_that_cannot_start(
     assert (said["Progressing"], said["Degraded"], said["Ready"]) == (progressing, degraded, ready)
     assert message(found, "Progressing").startswith("0 of 1 settled nodes on the current configuration and pod templ")
     for kind in ("Degraded", "Ready"):
-        assert 'FailedCreatePodSandBox: no runtime for "nvidia"' in message(found, kind)
+        assert "FailedCreatePodSandBox (install this runtime on the node" in message(found, kind)
+        assert 'no runtime for "nvidia"' in message(found, kind)
     assert found["pools"][0]["nodes"]["updated"] == 0
 
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from device_agent.contract import names
 from device_agent.contract.node_reasons import NodeReason
+from device_operator.spec import remedies
 
 from kubectl_devices.model.soundness.finding import CheckReason, Finding, Severity, age
 from kubectl_devices.model.soundness.observed import Object, Observed, condition, moment, of_a_config
@@ -55,7 +56,8 @@ def _daemonset(daemonset: Object, seen: Observed) -> Iterator[Finding]:
             reason=NodeReason.FAILED_CREATE,
             where=f"DaemonSet {namespace}/{meta['name']}",
             what=f"the API server refuses the agents' pods: {message}",
-            todo=f"if it is pod security: kubectl label ns {namespace} pod-security.kubernetes.io/enforce=privileged",
+            todo=remedies.of_refusal(message, namespace=namespace)
+            or f"kubectl -n {namespace} describe daemonset {meta['name']}",
         )
 
 

@@ -57,6 +57,14 @@ def _config(raw: Object, seen: Observed) -> Iterator[Finding]:
         what = f"its status is {age(seen.now - written)} old: what follows may be over"
         yield Finding(reason=CheckReason.STATUS_OLD, where=where, what=what, todo="see to the operator")
     yield from _conditions(where, status)
+    if status.summary is not None and status.summary.status == ConditionReason.ALL_WITHHELD:
+        yield Finding(
+            severity=Severity.WARNING,
+            reason=ConditionReason.ALL_WITHHELD,
+            where=where,
+            what=status.summary.message,
+            todo=_meaning(ConditionReason.ALL_WITHHELD),
+        )
 
 
 _WRONG: Final = (
