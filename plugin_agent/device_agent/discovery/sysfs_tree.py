@@ -89,6 +89,7 @@ class SysfsTree:
         self.boundary = boundary or Boundary()
         self.sys = HostTree(roots.sys, mount="/sys", reader=reader)
         self.dev = DevTree(roots.dev, reader=reader)
+        self._reader = reader or Reader()
         self._functions: dict[str, PciFunction | None] = {}
         self._bus: PciBus | None = None
         self._virtual: dict[str, dict[str, str]] = {}
@@ -319,6 +320,7 @@ class SysfsTree:
     def _list(self, path: str) -> _Listing:
         directories: list[str] = []
         files: set[str] = set()
+        self._reader.begin(self.sys.host(path))
         try:
             with os.scandir(self.sys.at(path)) as entries:
                 for entry in entries:
@@ -330,6 +332,8 @@ class SysfsTree:
             pass  # unplugged while we looked
         except OSError as error:
             raise self.sys.unreadable(path, error) from error
+        finally:
+            self._reader.end()
         return _Listing(directories=tuple(directories), is_object="uevent" in files, has_node="dev" in files)
 
     def devname(self, path: str) -> str | None:

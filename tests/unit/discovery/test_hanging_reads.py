@@ -46,7 +46,7 @@ class Files:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.before: dict[str, Callable[[], object]] = {}
-        real = {name: getattr(os, name) for name in ("read", "listdir")}
+        real = {name: getattr(os, name) for name in ("read", "listdir", "scandir")}
 
         def call(name: str, path: str, *arguments: object) -> object:
             for end, act in self.before.items():
@@ -56,6 +56,7 @@ class Files:
 
         monkeypatch.setattr(os, "read", lambda fd, n: call("read", str(Path(f"/proc/self/fd/{fd}").readlink()), fd, n))
         monkeypatch.setattr(os, "listdir", lambda path: call("listdir", str(path), path))
+        monkeypatch.setattr(os, "scandir", lambda path: call("scandir", str(path), path))
 
     def fail(self, end: str, number: int) -> None:
         def act() -> None:
@@ -119,6 +120,14 @@ async def test_each_hanging_device_is_left_out(widgets: HostTreeBuilder, hang):
     scanner = Scanner(widgets.roots)
     found = await threads.call(lambda reader: scanner.scan(document(WIDGETS), reader=reader), seconds=30)
     assert by_name(found) == {"w0": ExclusionReason.UNREADABLE, "w1": None, "w2": ExclusionReason.UNREADABLE}
+
+
+async def test_an_object_whose_directory_hangs_hides_no_other(widgets: HostTreeBuilder, hang):
+    hang("/devices/virtual/misc/w1")
+    threads = ScanThreads(HangingReads(after=0.05, longest=10.0), returned=lambda: None)
+    scanner = Scanner(widgets.roots)
+    found = await threads.call(lambda reader: scanner.scan(document(WIDGETS), reader=reader), seconds=30)
+    assert by_name(found) == {"w0": None, "w1": ExclusionReason.UNREADABLE, "w2": None}
 
 
 async def test_a_function_that_hangs_hides_no_other_function(host: HostTreeBuilder, hang):

@@ -68,8 +68,8 @@ CAUSES: dict[str, tuple[dict[str, Any], tuple[str, str, str]]] = {
         (
             "Pending",
             "FailedCreate",
-            "the DaemonSet cannot make the pod (kubectl label namespace ops pod-security.kubernetes.io/enforce=privileged): "
-            'violates PodSecurity "restricted"',
+            ("the DaemonSet cannot make the pod (kubectl label namespace ops pod-security.kubernetes.io/enforce=privileged): "
+            'violates PodSecurity "restricted"'),
         ),
     ),
     "FailedCreate of long ago": (
