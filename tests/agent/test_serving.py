@@ -151,7 +151,7 @@ def test_a_device_that_vanishes_without_an_open_stream_is_listed_unhealthy_befor
     until(lambda: kubelet.list_calls > lists + 5, what="a few answers that show it free")
     told = len(kubelet.lists["example.com/widget"])
     kubelet.fail_register = None
-    until(lambda: kubelet.health("example.com/widget") == {}, what="dropped")
+    until(lambda: kubelet.health("example.com/widget") == {}, seconds=30, what="dropped")
     assert [health for _, health in kubelet.lists["example.com/widget"][told:]] == [{lost: "Unhealthy"}, {}]
 
 
