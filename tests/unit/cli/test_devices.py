@@ -214,7 +214,9 @@ def test_a_long_list_is_read_in_pages_and_a_missing_right_is_noted_once():
     assert not reader.refused("list", INVENTORIES)
 
 
-@pytest.mark.parametrize(("text", "number"), [("30", 30), ("30s", 30), ("1m30s", 90), ("2h", 7200), ("8760h", 31_536_000)])
+@pytest.mark.parametrize(
+    ("text", "number"), [("30", 30), ("30s", 30), ("1m30s", 90), ("2h", 7200), ("8760h", 31_536_000)]
+)
 def test_times_read_as_those_of_kubectl(text: str, number: float):
     assert seconds(text) == number
 
