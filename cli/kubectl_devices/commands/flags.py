@@ -5,6 +5,8 @@ import re
 from typing import Final
 
 _UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600}
+_MOST_HOURS: Final = 100_000
+"""About eleven years. A time that is much longer ago is no date in Python."""
 
 
 def seconds(text: str) -> float:
@@ -15,6 +17,8 @@ def seconds(text: str) -> float:
     total = sum(float(number) * _UNITS[unit] for number, unit in parts)
     if total <= 0:
         raise argparse.ArgumentTypeError("the time must be above 0")
+    if total > _MOST_HOURS * _UNITS["h"]:
+        raise argparse.ArgumentTypeError(f"the time must be at most {_MOST_HOURS}h")
     return total
 
 

@@ -232,12 +232,14 @@ def test_a_long_list_is_read_in_pages_and_a_missing_right_is_noted_once():
     assert not reader.refused("list", INVENTORIES)
 
 
-@pytest.mark.parametrize(("text", "number"), [("30", 30), ("30s", 30), ("1m30s", 90), ("2h", 7200)])
+@pytest.mark.parametrize(
+    ("text", "number"), [("30", 30), ("30s", 30), ("1m30s", 90), ("2h", 7200), ("8760h", 31_536_000)]
+)
 def test_times_read_as_those_of_kubectl(text: str, number: float):
     assert seconds(text) == number
 
 
-@pytest.mark.parametrize("text", ["", "x", "5d", "0", "-1s"])
+@pytest.mark.parametrize("text", ["", "x", "5d", "0", "-1s", "99999999h", "9" * 400])
 def test_a_time_that_is_none_is_refused(text: str):
     with pytest.raises(argparse.ArgumentTypeError):
         seconds(text)
