@@ -107,7 +107,7 @@ class Reconciler:
         self._staging = Staging(cache, accepted, render=settings.render, status=settings.status)
         self._cleaner = Cleaner(client, cache, self._applier, grace=settings.inventory_grace, clock=clock, now=now)
         complaints = Complaints(client, namespace=namespace, seconds=settings.failed_create, clock=clock)
-        self._observer = Observer(cache, complaints, now=now, first_wait=settings.failed_create)
+        self._observer = Observer(cache, complaints, now=now, clock=clock, first_wait=settings.failed_create)
         self._memories: dict[str, _Memory] = {}
 
     async def reconcile(self, name: str) -> Pass:
